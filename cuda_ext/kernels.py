@@ -1,0 +1,201 @@
+"""ctypes binding of the CPU kernels: structures as in the .cpp files, weights packed into panels of 16 columns.
+
+Tensors handed to a kernel are contiguous and on the CPU; the packed objects keep every tensor that C++ points at alive.
+Calls release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from cuda_ext import build
+
+LANES = 16
+FLOATS = ctypes.c_void_p
+I32, I64, F32, U32, U64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_uint32, ctypes.c_uint64
+
+
+class LinearStruct(ctypes.Structure):
+    _fields_ = [
+        ("weight", FLOATS),
+        ("bias", FLOATS),
+        ("inputs", I32),
+        ("panels", I32),
+        ("half", I32),
+        ("outputs", I32),
+    ]
+
+
+class DrawStruct(ctypes.Structure):
+    """sampling.h ``Draw``; also the row layout of the draws tensor (24 bytes)."""
+
+    _fields_ = [("seed", U64), ("generation", U32), ("step", U32), ("temperature", F32), ("top_k", I32)]
+
+
+class LayerStruct(ctypes.Structure):
+    _fields_ = [
+        ("norm1", FLOATS),
+        ("qkv", LinearStruct),
+        ("out", LinearStruct),
+        ("norm2", FLOATS),
+        ("up", LinearStruct),
+        ("down", LinearStruct),
+    ]
+
+
+class BackboneStruct(ctypes.Structure):
+    _fields_ = [
+        ("layers", ctypes.POINTER(LayerStruct)),
+        ("out_norm", FLOATS),
+        ("frequencies", FLOATS),
+        ("layer_count", I32),
+        ("dim", I32),
+        ("heads", I32),
+        ("hidden", I32),
+        ("context", I32),
+        ("capacity", I32),
+        ("norm_eps", F32),
+    ]
+
+
+class DepthLayerStruct(ctypes.Structure):
+    _fields_ = [
+        ("norm1", FLOATS),
+        ("norm2", FLOATS),
+        ("qkv", ctypes.POINTER(LinearStruct)),
+        ("out", ctypes.POINTER(LinearStruct)),
+        ("up", ctypes.POINTER(LinearStruct)),
+        ("down", ctypes.POINTER(LinearStruct)),
+    ]
+
+
+class DepthStruct(ctypes.Structure):
+    _fields_ = [
+        ("layers", ctypes.POINTER(DepthLayerStruct)),
+        ("inputs", ctypes.POINTER(LinearStruct)),
+        ("heads_out", ctypes.POINTER(LinearStruct)),
+        ("embeddings", ctypes.POINTER(FLOATS)),
+        ("norms", ctypes.POINTER(FLOATS)),
+        ("schedule", ctypes.POINTER(I32)),
+        ("layer_count", I32),
+        ("dim", I32),
+        ("heads", I32),
+        ("hidden", I32),
+        ("codebooks", I32),
+        ("card", I32),
+        ("main_dim", I32),
+        ("norm_eps", F32),
+    ]
+
+
+class BlockStruct(ctypes.Structure):
+    _fields_ = [
+        ("taps", FLOATS),
+        ("taps_bias", FLOATS),
+        ("norm", FLOATS),
+        ("norm_bias", FLOATS),
+        ("up", LinearStruct),
+        ("down", LinearStruct),
+        ("gamma", FLOATS),
+    ]
+
+
+class SpectralStruct(ctypes.Structure):
+    _fields_ = [
+        ("frame_blocks", ctypes.POINTER(BlockStruct)),
+        ("sub_blocks", ctypes.POINTER(BlockStruct)),
+        ("codebooks", ctypes.POINTER(FLOATS)),
+        ("project", LinearStruct),
+        ("expand", LinearStruct),
+        ("head", LinearStruct),
+        ("norm", FLOATS),
+        ("norm_bias", FLOATS),
+        ("window", FLOATS),
+        ("stage1", FLOATS),
+        ("twiddle", FLOATS),
+        ("stage2", FLOATS),
+        *((name, I32) for name in ("codebook_count", "latent", "frame_dim", "frame_hidden", "frame_layers")),
+        *((name, I32) for name in ("frame_kernel", "subframes", "dim", "hidden", "layers", "kernel", "fft", "hop")),
+        *((name, I32) for name in ("radix1", "radix2")),
+        *((name, F32) for name in ("log_magnitude_max", "block_eps", "head_eps")),
+    ]
+
+
+@dataclass(slots=True)
+class Packer:
+    """Copies weights into the kernels' layout and holds them."""
+
+    kept: list[object]
+
+    @classmethod
+    def empty(cls) -> Packer:
+        return cls([])
+
+    def floats(self, values: Tensor) -> int:
+        """Address of a contiguous float32 copy."""
+        copy = values.detach().to(torch.float32).contiguous().clone()
+        self.kept.append(copy)
+        return copy.data_ptr()
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> LinearStruct:
+        """weight: [n, k]. float16 weights stay float16 (exact); anything else becomes float32."""
+        n, k = weight.shape
+        panels = -(-n // LANES)
+        dtype = torch.float16 if weight.dtype == torch.float16 else torch.float32
+        padded = torch.zeros(panels * LANES, k, dtype=dtype)
+        padded[:n] = weight
+        packed = padded.view(panels, LANES, k).transpose(1, 2).contiguous()
+        self.kept.append(packed)
+        bias_at = None
+        if bias is not None:
+            wide = torch.zeros(panels * LANES)
+            wide[:n] = bias
+            bias_at = self.floats(wide)
+        return LinearStruct(packed.data_ptr(), bias_at, k, panels, int(dtype == torch.float16), n)
+
+    def array(self, kind: type[ctypes.Structure], items: Sequence[object]) -> ctypes.Array[ctypes.Structure]:
+        block = (kind * len(items))(*cast(Sequence[Any], items))
+        self.kept.append(block)
+        return block
+
+    def addresses(self, tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+        block = (FLOATS * len(tensors))(*(self.floats(tensor) for tensor in tensors))
+        self.kept.append(block)
+        return block
+
+    def integers(self, values: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
+        block = (I32 * len(values))(*values)
+        self.kept.append(block)
+        return block
+
+
+def load() -> ctypes.CDLL:
+    """The kernel library, built if need be.
+
+    Raises:
+        cuda_ext.build.BuildError: it cannot be built here.
+    """
+    lib = ctypes.CDLL(str(build.library()))
+    pointer = ctypes.c_void_p
+    signatures: dict[str, tuple[type | None, list[type]]] = {
+        "antiphon_backbone_scratch": (I64, [pointer, I32]),
+        "antiphon_backbone": (None, [pointer, I32, pointer, pointer, pointer, pointer, pointer]),
+        "antiphon_linear": (None, [pointer, I32, pointer, I32, pointer, I32]),
+        "antiphon_sample": (None, [I32, pointer, I32, I32, pointer, U32, pointer]),
+        "antiphon_depth_scratch": (I64, [pointer, I32]),
+        "antiphon_depth": (None, [pointer, I32, *[pointer] * 7]),
+        "antiphon_spectral_history": (I64, [pointer]),
+        "antiphon_spectral_scratch": (I64, [pointer, I32]),
+        "antiphon_spectral": (None, [pointer, I32, *[pointer] * 6]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(lib, name)
+        function.restype = result
+        function.argtypes = arguments
+    return lib

@@ -1,0 +1,200 @@
+"""``DsmEngine``: the fused step with its host side, as the scheduler's ``FrameEngine``.
+
+The host side feeds the slots' text rings (any amount of text: what does not fit waits here), keeps the order of text,
+flush and finish, and turns a step's report into ``SlotFrame`` records.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint import Checkpoint
+from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
+from engine.kernels import Kernels
+from engine.slots import SlotBuffers
+from engine.step import Forced, FusedStep, Report, StepOutput
+from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
+
+
+class Marker(enum.Enum):
+    """What may stand between entries in a slot's feed."""
+
+    FLUSH = enum.auto()
+    FINISH = enum.auto()
+
+
+@dataclass(slots=True)
+class Feed:
+    """Text of one slot on its way to the device. Counters are absolute."""
+
+    waiting: deque[Entry | Marker] = field(default_factory=deque)
+    flushing: bool = False
+    tokens: int = 0
+    words: int = 0
+    entries: int = 0
+    tokens_read: int = 0
+    words_read: int = 0
+    entries_read: int = 0
+    step: int = 0
+
+    def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
+        """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
+        slack = 8  # more than any look-ahead reads behind or before
+        return (
+            self.tokens + more_tokens + len(entry.tokens) - self.tokens_read <= TOKEN_RING
+            and self.words + more_entries - self.words_read < ENTRY_RING - slack
+            and self.entries + more_entries - self.entries_read < ENTRY_RING - slack
+        )
+
+    def take_batch(self) -> list[Entry]:
+        """Entries from the front of the queue that fit, up to the next marker."""
+        batch: list[Entry] = []
+        tokens = 0
+        while self.waiting:
+            head = self.waiting[0]
+            if not isinstance(head, Entry) or not self.fits(head, tokens, len(batch)):
+                break
+            batch.append(head)
+            tokens += len(head.tokens)
+            self.waiting.popleft()
+        return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    slots: tuple[int, ...]
+    output: StepOutput
+
+
+class DsmEngine:
+    """A DSM model over ``capacity`` slots. One thread owns it (see ``FrameEngine``)."""
+
+    run_ahead = 0
+
+    def __init__(
+        self, model: Checkpoint, info: ModelInfo, kernels: Kernels, capacity: int, device: torch.device
+    ) -> None:
+        self.info = info
+        self.capacity = capacity
+        self.kernels = kernels
+        self._config, self._codec, self._device = model.config, model.codec, device
+        self._buffers = SlotBuffers.empty(model.config, capacity, device)
+        self._step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples)
+        self._feeds: dict[int, Feed] = {}
+
+    def open(self, slot: int, options: SlotOptions) -> None:
+        assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
+        self._buffers.reset(slot, self._config, options)
+        self.kernels.clear(slot)
+        self._feeds[slot] = Feed()
+
+    def push(self, slot: int, entries: Sequence[Entry]) -> None:
+        assert all(len(entry.tokens) <= MAX_WORD_TOKENS for entry in entries), (
+            f"over {MAX_WORD_TOKENS} tokens in a word"
+        )
+        self._feeds[slot].waiting.extend(entries)
+
+    def flush(self, slot: int) -> None:
+        self._feeds[slot].waiting.append(Marker.FLUSH)
+
+    def finish(self, slot: int) -> None:
+        self._feeds[slot].waiting.append(Marker.FINISH)
+
+    def close(self, slot: int) -> None:
+        del self._feeds[slot]
+
+    def in_delay(self, slot: int) -> bool:
+        return self._feeds[slot].step < self._config.text.delay_steps
+
+    @torch.inference_mode()
+    def launch(self, slots: Sequence[int], forced: Forced | None = None) -> Ticket:
+        for slot in slots:
+            self._deliver_text(slot)
+        full = not all(self.in_delay(slot) for slot in slots)
+        return Ticket(tuple(slots), self._step(torch.tensor(slots, device=self._device), full, forced))
+
+    @torch.inference_mode()
+    def collect(self, ticket: object) -> Sequence[SlotFrame]:
+        assert isinstance(ticket, Ticket)
+        reports, pcm = ticket.output.report.tolist(), ticket.output.pcm.cpu()
+        return [self._frame(*row) for row in zip(ticket.slots, reports, pcm.unbind(0), strict=True)]
+
+    def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
+        feed = self._feeds[slot]
+        feed.step, feed.words_read, feed.entries_read = (
+            report[Report.STEP],
+            report[Report.WORDS_TAKEN],
+            report[Report.ENTRIES_TAKEN],
+        )
+        feed.tokens_read = min(report[Report.CUR], report[Report.AHEAD]) if self._ahead else report[Report.CUR]
+        flushed, ended = bool(report[Report.FLUSHED]), bool(report[Report.ENDED])
+        feed.flushing = feed.flushing and not flushed
+        start = (feed.step - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
+        sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
+        if flushed or ended:
+            tail = self.kernels.codec_tail(slot).cpu()
+            sound = torch.cat([sound, (tail.clamp(-1.0, 1.0) * 32767.0).round().to(torch.int16)])
+        return SlotFrame(
+            slot=slot,
+            committed=bool(report[Report.COMMIT]),
+            step=feed.step,
+            pcm=sound.numpy().tobytes(),
+            model_start=max(start, 0),
+            word=bool(report[Report.WORD]),
+            flushed=flushed,
+            ended=ended,
+            failed=bool(report[Report.FAILED]),
+        )
+
+    @property
+    def _ahead(self) -> int:
+        return self._config.text.second_stream_ahead
+
+    def _deliver_text(self, slot: int) -> None:
+        """Move what fits from the host's queue into the slot's rings."""
+        feed, buffers = self._feeds[slot], self._buffers.text
+        while feed.waiting and not feed.flushing:
+            batch = feed.take_batch()
+            if batch:
+                write_entries(buffers, slot, feed, batch)
+                continue
+            head = feed.waiting[0]
+            if isinstance(head, Entry):
+                return
+            feed.waiting.popleft()
+            if head is Marker.FLUSH:
+                feed.flushing = True
+                buffers.state[slot, Field.FLUSH_AT] = feed.entries
+            else:
+                buffers.state[slot, Field.CLOSED] = 1
+
+
+def write_entries(buffers: TextBuffers, slot: int, feed: Feed, batch: Sequence[Entry]) -> None:
+    """Put entries that fit into a slot's rings, and count them."""
+    words = [entry for entry in batch if entry.is_word]
+    tokens = [token for entry in words for token in entry.tokens]
+    ends = list(accumulate((len(entry.tokens) for entry in words), initial=feed.tokens))[1:]
+    _put(buffers.entries[slot], feed.entries, [entry.padding * 2 + entry.is_word for entry in batch])
+    _put(buffers.word_begin[slot], feed.words + 1, ends)
+    _put(buffers.tokens[slot], feed.tokens, tokens)
+    feed.entries, feed.words, feed.tokens = (
+        feed.entries + len(batch),
+        feed.words + len(words),
+        feed.tokens + len(tokens),
+    )
+    buffers.state[slot, Field.ENTRIES_GIVEN] = feed.entries
+    buffers.state[slot, Field.WORDS_GIVEN] = feed.words
+
+
+def _put(ring: Tensor, start: int, values: Iterable[int]) -> None:
+    """Write values at absolute index ``start`` of a ring."""
+    fresh = torch.tensor(list(values), dtype=torch.int64, device=ring.device)
+    index = torch.arange(start, start + len(fresh), device=ring.device) % len(ring)
+    ring[index] = fresh

@@ -1,0 +1,135 @@
+"""The fused step: one frame of the given slots, start to end on the device, with no host read.
+
+One ``commit`` mask gates every write of state. A slot that is not committed (it stalled, or its numbers are not
+finite) computes the same thing again at its next step, with the same random draws.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine import text
+from engine.config import ZERO, ModelConfig
+from engine.kernels import Kernels
+from engine.slots import SlotBuffers
+from engine.text import Field
+
+
+class Report(enum.IntEnum):
+    """Columns of a step's report, int64, one row a slot."""
+
+    COMMIT = 0
+    WORD = 1
+    ENDED = 2
+    FLUSHED = 3
+    FAILED = 4
+    SOUNDING = 5  # the frame's audio is to be sent
+    STEP = 6  # steps committed, this one included
+    CUR = 7  # the rest: how far the text rings are read
+    AHEAD = 8
+    ENTRIES_TAKEN = 9
+    WORDS_TAKEN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """Tokens to take instead of sampled ones where they are >= 0 (teacher forcing)."""
+
+    text: Tensor
+    """int64 [rows]: what the text head is to have chosen, before the text machine."""
+    audio: Tensor
+    """int64 [rows, codebooks]"""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    report: Tensor
+    """int64 [rows, len(Report)]"""
+    pcm: Tensor
+    """int16 [rows, frame_samples]"""
+    text_logits: Tensor
+    """float32 [rows, text_card_out], the padding bonus included."""
+    tokens: Tensor
+    """int64 [rows, 1 + codebooks]: what the model reads at the next step."""
+
+
+class FusedStep:
+    """The step of one model over one set of buffers; constants of the model are made once."""
+
+    def __init__(self, config: ModelConfig, kernels: Kernels, buffers: SlotBuffers, frame_samples: int) -> None:
+        device = buffers.history.device
+        self._config, self._kernels, self._buffers = config, kernels, buffers
+        self._delays = torch.tensor(config.delays, device=device)
+        self._silent_until = self._delays[1:] + config.text.delay_steps
+        initial = [config.text_card] + [config.card] * config.codebooks
+        self._initial = torch.tensor(initial, device=device)
+        self._age = config.max_delay - self._delays[1:]
+        self._book = torch.arange(1, config.codebooks + 1, device=device)
+        self._tail = config.text.delay_steps + config.text.final_padding + config.max_delay
+        self._frame_samples = frame_samples
+
+    def __call__(self, slots: Tensor, full: bool, forced: Forced | None = None) -> StepOutput:
+        """slots: int64 [rows]. full: False skips codebooks and codec, for rows that are all inside the text delay."""
+        config, buffers = self._config, self._buffers
+        position = buffers.position(slots)
+        history = buffers.history[slots]
+        tokens = torch.where(position[:, None] <= self._delays, self._initial, history[:, 0])
+        hidden, logits = self._kernels.backbone(tokens, slots, position)
+        draws, text_draws, bonus = buffers.draws(slots, position)
+        logits[:, config.padding_id] += bonus
+        sampled = self._kernels.sample_text(logits, text_draws)
+        if forced is not None:
+            sampled = torch.where(forced.text >= 0, forced.text, sampled)
+        ahead = config.text.second_stream_ahead
+        machine = text.advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        finite = torch.isfinite(hidden).all(dim=1)
+        commit = machine.commit & finite
+        voiced = commit & (position >= config.text.delay_steps)
+        if full:
+            raw = self._kernels.depth(hidden, machine.token, draws, forced.audio if forced else None, voiced)
+            audio = torch.where(position[:, None] < self._silent_until, ZERO, raw)
+        else:
+            audio = torch.full((len(slots), config.codebooks), ZERO, device=slots.device)
+        row = torch.cat([machine.token[:, None], audio], dim=1)
+        shifted = torch.cat([row[:, None], history[:, :-1]], dim=1)
+        buffers.history[slots] = torch.where(commit[:, None, None], shifted, history)
+        pcm, sounding = self._sound(slots, shifted, commit & (position >= config.warm_up_steps), full)
+        report = self._settle(slots, machine, commit, finite & sounding[1], position, sounding[0])
+        return StepOutput(report, pcm, logits, row)
+
+    def _sound(
+        self, slots: Tensor, shifted: Tensor, audible: Tensor, full: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """int16 samples, and (audible, finite) [rows]."""
+        if not full:
+            quiet = torch.zeros(len(slots), self._frame_samples, dtype=torch.int16, device=slots.device)
+            return quiet, (audible, torch.ones_like(audible))
+        codes = shifted[:, self._age, self._book].clamp(min=0)
+        samples = self._kernels.codec(codes, slots, audible)
+        finite = torch.isfinite(samples).all(dim=1) | ~audible
+        return (samples.clamp(-1.0, 1.0) * 32767.0).round().to(torch.int16), (audible, finite)
+
+    def _settle(
+        self, slots: Tensor, machine: text.TextStep, commit: Tensor, finite: Tensor, position: Tensor, audible: Tensor
+    ) -> Tensor:
+        """Write the text machine's next state, finish a flush that is due, and report."""
+        state = machine.state
+        step, end, closed = state[:, Field.STEP], state[:, Field.END_STEP], state[:, Field.CLOSED]
+        done = commit & (end >= 0) & (step >= end + self._tail)
+        flushed = done & (closed == 0)
+        heard = audible & (position - self._config.warm_up_steps >= state[:, Field.MUTE_UNTIL])
+        columns = [commit, machine.word & commit, done & ~flushed, flushed, ~finite, heard]
+        reads = (Field.CUR, Field.AHEAD, Field.ENTRIES_TAKEN, Field.WORDS_TAKEN)
+        rows = [*(column.long() for column in columns), step, *(state[:, field] for field in reads)]
+        report = torch.stack(rows, dim=1)
+        state = state.clone()
+        state[:, Field.END_STEP] = torch.where(flushed, -1, end)
+        state[:, Field.FLUSH_AT] = torch.where(flushed, -1, state[:, Field.FLUSH_AT])
+        state[:, Field.MUTE_UNTIL] = torch.where(flushed, step, state[:, Field.MUTE_UNTIL])
+        old = self._buffers.text.state[slots]
+        self._buffers.text.state[slots] = torch.where(commit[:, None], state, old)
+        return report

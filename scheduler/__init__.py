@@ -1,0 +1,1 @@
+"""The time room: which sessions step now. Knows neither torch nor NATS."""

@@ -1,0 +1,46 @@
+"""The way in: commands from any thread to the one that owns the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from scheduler.clock import Clock
+from scheduler.errors import InboxFull
+from scheduler.messages import Command
+
+
+class Inbox:
+    """A bounded queue that never blocks whoever submits; one thread drains it."""
+
+    def __init__(self, clock: Clock, capacity: int) -> None:
+        self._clock = clock
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._commands: deque[tuple[Command, float]] = deque()
+        self._arrived = threading.Event()
+
+    def submit(self, command: Command) -> None:
+        """Raises ``InboxFull``; the command is then not taken."""
+        with self._lock:
+            if len(self._commands) >= self._capacity:
+                raise InboxFull(self._capacity)
+            self._commands.append((command, self._clock.now()))
+        self._arrived.set()
+
+    def wake(self) -> None:
+        """End a ``wait`` without a command."""
+        self._arrived.set()
+
+    def wait(self, until: float) -> None:
+        """Block until a command is there, ``wake`` was called, or the time has come."""
+        self._clock.wait(self._arrived, until)
+
+    def drain(self) -> deque[tuple[Command, float]]:
+        """All commands so far, in order, each with the time at which it was submitted."""
+        self._arrived.clear()  # before the swap: a command that comes in between sets it again
+        if not self._commands:
+            return deque()
+        with self._lock:
+            taken, self._commands = self._commands, deque()
+        return taken

@@ -1,0 +1,173 @@
+"""Commands into the step loop and events out of it: the whole traffic between the event loop and the engine thread.
+
+A session is known by its id (an opaque string). ``generation`` counts from 0 and grows by one at each ``Cancel`` that
+keeps the session.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from engine.contract import Entry, SlotFrame, SlotOptions
+
+
+class Pace(enum.Enum):
+    """How far a session may run ahead of its playback."""
+
+    LIVE = "live"
+    """Bounded lead, on the beat."""
+    FAST = "fast"
+    """Unbounded, after all live sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Take a row for a new session. ``Started`` or ``Refused`` follows."""
+
+    session: str
+    options: SlotOptions
+    pace: Pace = Pace.LIVE
+    lead_ms: float = 480.0
+    credit_ms: float | None = None
+    """Audio that may be sent before further ``Credit``; None = no credit scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    session: str
+    generation: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the current generation now. With ``successor`` the row is kept and starts that generation afresh, else the
+    row is freed. ``Cancelled`` follows, and no ``Frame`` of an older generation after it."""
+
+    session: str
+    successor: SlotOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    session: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Stop stepping the session (nobody listens, or egress is full) until ``Resume``."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    session: str
+
+
+Command = Open | Push | Flush | Finish | Cancel | Credit | Hold | Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The session has a row. ``queued_s``: from ``Open`` being submitted to now."""
+
+    session: str
+    queued_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No row was free."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    session: str
+    queued_s: float
+    """From ``Open`` being submitted to the end of its first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One committed step with or without audio (``frame.pcm`` may be empty while the model is in its delay)."""
+
+    session: str
+    generation: int
+    frame: SlotFrame
+    lateness_s: float
+    """How long after its playback deadline the frame was ready; negative = early; 0.0 for a generation's first audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """The model wants the next word and has none. Once per stall; nothing follows until text, flush or finish."""
+
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Comes after the ``Frame`` with the last audio."""
+
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The text is spoken to its end and the row is free. Comes after the last ``Frame``."""
+
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """``generation`` is the one that was ended."""
+
+    session: str
+    generation: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The row's arithmetic failed or the engine raised; the row is free."""
+
+    session: str
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One fused step, for metrics."""
+
+    batch: int
+    duration_s: float
+    active: int
+    """Sessions that hold a row."""
+    limit: int
+    """Sessions that admission allows now."""
+    words: int = field(default=0)
+
+
+Event = Started | Refused | FirstStep | Frame | Stalled | Flushed | Ended | Cancelled | Failed | StepReport

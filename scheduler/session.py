@@ -1,0 +1,123 @@
+"""One session as the step loop sees it: plain data and its playback arithmetic."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from engine.contract import SlotOptions
+from scheduler.messages import Finish, Flush, Pace, Push
+
+
+class State(enum.Enum):
+    OPENING = enum.auto()
+    """Its row still has steps of an earlier generation in flight; text is kept back until they are in."""
+    IDLE = enum.auto()
+    """Nothing to say: no text yet in this generation, or all of it flushed."""
+    RUNNING = enum.auto()
+    """A step would advance it."""
+    STALLED = enum.auto()
+    """It wants a word that is not there."""
+    GONE = enum.auto()
+    """Its terminal event is out and its row is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a session falls due if nothing more happens to it (``policy.Policy.outlook``)."""
+
+    due_at: float
+    urgent_at: float = math.inf
+    """From here on it goes before the calm ones; never, for a fast session."""
+    rank: float = 0.0
+    """What live rows are ordered by: the time at which its step should begin."""
+    deadline: float = math.inf
+    """When its playback needs the next frame; for a session that plays and could step."""
+
+
+@dataclass(slots=True)
+class Session:
+    """Owned by the engine thread. Times are seconds of the loop's clock."""
+
+    id: str
+    row: int
+    pace: Pace
+    lead_s: float
+    rate: int
+    """Model samples a second."""
+    opened_at: float
+    """When its ``Open`` was submitted."""
+    credit: int | None
+    """Samples that may still be sent; None = no credit scheme."""
+    options: SlotOptions
+    """Of the current generation."""
+    since: float
+    """When it last became able to step: what a session without audio in hand has been waiting from."""
+    state: State = State.OPENING
+    held: bool = False
+    flushing: bool = False
+    """The engine owes a ``flushed``; later text waits in ``backlog``, so that its words do not depend on timing."""
+    finishing: bool = False
+    in_delay: bool = True
+    stepped: bool = False
+    """It has had a first step, in any generation."""
+    text_epoch: int = 0
+    """Grows with everything that can end a stall; an older step's stall is stale."""
+    audio_in_flight: int = 0
+    """Frames that launched steps of this generation will probably bring."""
+    launched_at: float = -math.inf
+    playback_start: float = 0.0
+    sent: int = 0
+    """Samples sent since ``playback_start``."""
+    deadline: float = -math.inf
+    """When the next sample is due: ``playback_start + sent / rate``."""
+    resumed: bool = True
+    """The next audio is the first after a pause: if playback ran dry meanwhile, it starts anew with it."""
+    backlog: deque[Push | Flush | Finish] = field(default_factory=deque)
+    outlook: Outlook | None = None
+    """Set to None by whoever changes anything above."""
+
+    def resume(self, now: float) -> None:
+        """A pause (no text, held, out of credit) is over."""
+        self.resumed = True
+        self.since = now
+
+    @property
+    def generation(self) -> int:
+        return self.options.generation
+
+    def restart(self, options: SlotOptions, now: float) -> None:
+        """Begin another generation; what was played of the last one no longer counts."""
+        self.options = options
+        self.state = State.OPENING
+        self.flushing = self.finishing = False
+        self.in_delay = True
+        self.text_epoch += 1
+        self.audio_in_flight = 0
+        self.deadline = -math.inf
+        self.backlog.clear()
+        self.resume(now)
+
+    def play(self, samples: int, now: float) -> float:
+        """Account for audio that is ready now. Returns its lateness in seconds (negative = early).
+
+        A pause shorter than the lead is not heard, so playback starts anew only where it ran dry: taking every pause
+        for a restart would let a session with credit, which pauses after each frame, count as starved for ever.
+        """
+        if self.resumed:
+            self.resumed = False
+            if now > self.deadline:
+                self.playback_start = self.deadline = now
+                self.sent = 0
+        lateness = now - self.deadline
+        self.sent += samples
+        self.deadline = self.playback_start + self.sent / self.rate
+        if self.credit is not None:
+            self.credit -= samples
+        return lateness
+
+    def may_send(self, frame_samples: int) -> bool:
+        """Whether credit covers one more frame beside those in flight (a step inside the delay sends none)."""
+        return self.credit is None or self.in_delay or self.credit >= frame_samples * (self.audio_in_flight + 1)

@@ -1,0 +1,1 @@
+"""The transport room: NATS subjects in, audio frames out."""

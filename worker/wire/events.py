@@ -1,0 +1,192 @@
+"""Messages of the worker: what listeners hear on a session's one output subject, and the reply to ``info``.
+
+Strict in their types, but unknown fields are passed over: a client reads the events of a newer worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from worker.errors import Detail, ErrorCode, WireError
+from worker.wire.requests import Open, Options, Seq, SessionId, Token
+
+Milliseconds = Annotated[float, Field(ge=0.0)]
+Count = Annotated[int, Field(ge=0)]
+EndReason = Literal["finished", "cancelled", "idle", "gone", "limit", "shutdown", "failed"]
+END_REASONS: tuple[EndReason, ...] = get_args(EndReason)
+
+EVENT_CONFIG = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class Event(BaseModel):
+    model_config = EVENT_CONFIG
+
+
+class Limits(BaseModel):
+    """Characters in one message, characters not yet spoken, and the longest that a session may last or be silent."""
+
+    model_config = EVENT_CONFIG
+    text_chars: int = Field(gt=0)
+    buffer_chars: int = Field(gt=0)
+    session_s: float = Field(gt=0.0)
+    idle_s: float = Field(gt=0.0)
+
+
+class Ready(Options, Event):
+    """The session is open. Every option is settled: an ``open`` with these gives the same audio."""
+
+    model_config = EVENT_CONFIG
+    type: Literal["ready"] = "ready"
+    session: SessionId
+    input: str
+    """The subject for text and the other messages of the producer."""
+    worker: Token
+    model: str
+    engine: str
+    """The engine's version."""
+    frame_ms: Milliseconds
+    text_seq: Seq
+    limits: Limits
+
+    @classmethod
+    def answering(
+        cls,
+        settled: Open,
+        *,
+        session: str,
+        input: str,
+        worker: str,
+        model: str,
+        engine: str,
+        frame_ms: float,
+        limits: Limits,
+        text_seq: int = 0,
+    ) -> Ready:
+        """``settled`` is what ``Offer.settle`` made of the request."""
+        options = {name: getattr(settled, name) for name in Options.model_fields}
+        return cls(
+            session=session,
+            input=input,
+            worker=worker,
+            model=model,
+            engine=engine,
+            frame_ms=frame_ms,
+            limits=limits,
+            text_seq=text_seq,
+            **options,
+        )
+
+    def request(self, text: str | None = None, *, final: bool = False) -> Open:
+        """The ``open`` that gives the same audio for the same text."""
+        options = {name: getattr(self, name) for name in Options.model_fields}
+        return Open(text=text, final=final, **options)
+
+
+class NeedText(Event):
+    """The model wants the next word and has none. ``text_seq``: next expected."""
+
+    type: Literal["need_text"] = "need_text"
+    text_seq: Seq
+
+
+class Flushed(Event):
+    """All audio of the text given before ``text_seq`` is out; ``pts`` is the index of the next sample."""
+
+    type: Literal["flushed"] = "flushed"
+    text_seq: Seq
+    pts: Seq
+
+
+class Cancelled(Event):
+    """``gen`` is the new generation; ``spoken`` and ``unspoken`` together are exactly the old one's text."""
+
+    type: Literal["cancelled"] = "cancelled"
+    gen: Seq
+    spoken: str
+    unspoken: str
+
+
+class Usage(BaseModel):
+    """``first_audio_ms``: from ``open`` to the first audio, None without any. ``stalled_ms``: waiting for text."""
+
+    model_config = EVENT_CONFIG
+    characters: Count
+    words: Count
+    frames: Count
+    audio_ms: Milliseconds
+    first_audio_ms: Milliseconds | None = None
+    queued_ms: Milliseconds
+    stalled_ms: Milliseconds
+
+
+class End(Event):
+    """Exactly one after ``ready``, always last."""
+
+    type: Literal["end"] = "end"
+    reason: EndReason
+    usage: Usage
+
+
+class Error(Event):
+    type: Literal["error"] = "error"
+    code: ErrorCode
+    message: str
+    retryable: bool
+    detail: Detail = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: WireError) -> Error:
+        return cls(code=error.code, message=error.message, retryable=error.retryable, detail=error.detail)
+
+    def as_exception(self) -> WireError:
+        return WireError(self.code, self.message, retryable=self.retryable, detail=self.detail)
+
+
+class Pulse(Event):
+    """The worker's ``ping`` while a session is silent."""
+
+    type: Literal["ping"] = "ping"
+    text_seq: Seq
+
+
+class ModelCard(BaseModel):
+    model_config = EVENT_CONFIG
+    name: str
+    digest: str
+    sample_rate: int
+    frame_ms: Milliseconds
+
+
+class Info(Event):
+    """Reply to an ``info`` request."""
+
+    type: Literal["info"] = "info"
+    worker: Token
+    pool: Token
+    engine: str
+    model: ModelCard
+    voices: list[str]
+    languages: list[str]
+    formats: dict[str, list[int]]
+    """Encoding -> sample rates."""
+    options: list[str]
+    """Options of ``open`` that are honoured."""
+    limits: Limits
+
+
+ControlEvent = Ready | NeedText | Flushed | Cancelled | End | Error | Pulse | Info
+EVENTS: tuple[type[ControlEvent], ...] = (Ready, NeedText, Flushed, Cancelled, End, Error, Pulse, Info)
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Whole samples in the session's format. ``seq``: payloads before this one; ``pts``: index of its first sample."""
+
+    payload: bytes
+    seq: int
+    pts: int
+    gen: int
+    encoding: str
