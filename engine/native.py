@@ -78,7 +78,7 @@ class NativeKernels:
 
     def sample_text(self, logits: Tensor, draws: Draws) -> Tensor:
         rows = len(draws.step)
-        logits, packed = logits.contiguous(), _packed(draws)
+        logits, packed = logits.contiguous(), packed_draws(draws)
         out = torch.empty(rows, dtype=torch.int64)
         card = logits.shape[1]
         self._lib.antiphon_sample(rows, logits.data_ptr(), card, card, packed.data_ptr(), 0, out.data_ptr())
@@ -88,7 +88,7 @@ class NativeKernels:
         config, chosen = self._config, commit.nonzero()[:, 0]
         rows = len(chosen)
         first = reference.embed_text(self._depth_text, text[chosen], config.text_card)
-        packed = _packed(draws)[chosen]
+        packed = packed_draws(draws)[chosen]
         hidden, forced = hidden[chosen], forced[chosen] if forced is not None else None
         tokens = torch.empty(rows, config.codebooks, dtype=torch.int64)
         self.logits = torch.empty(rows, config.codebooks, config.card) if self.keep_logits else None
@@ -196,7 +196,7 @@ class NativeKernels:
         )
 
 
-def _packed(draws: Draws) -> Tensor:
+def packed_draws(draws: Draws) -> Tensor:
     """Rows of ``DrawStruct`` as int32 [rows, 6]."""
     wide = torch.empty(len(draws.step), 3, dtype=torch.int64)
     wide[:, 0] = draws.seed

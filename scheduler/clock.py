@@ -72,29 +72,28 @@ class FakeClock:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The frame clock that all sessions of a loop share: beat ``i`` is at ``origin_s + i * period_s``."""
+    """The frame clock that all sessions of a loop share: beat ``i`` is at ``origin_s + i * period_s``.
+
+    A time within a millionth of a beat of one counts as on it: sums and quotients of floats round to different sides.
+    """
 
     origin_s: float
     period_s: float
 
     def index(self, time_s: float) -> int:
         """Number of the last beat at or before a time."""
-        index = math.floor((time_s - self.origin_s) / self.period_s)
-        if self.at(index) > time_s:  # quotient and product may round to different sides
-            return index - 1
-        return index + 1 if self.at(index + 1) <= time_s else index
+        return math.floor((time_s - self.origin_s) / self.period_s + 1e-6)
 
     def at(self, index: int) -> float:
         return self.origin_s + index * self.period_s
 
     def ceil(self, time_s: float) -> float:
         """The first beat at or after a time."""
-        beat_s = self.at(self.index(time_s))
-        return beat_s if beat_s >= time_s else self.at(self.index(time_s) + 1)
+        return self.origin_s + math.ceil((time_s - self.origin_s) / self.period_s - 1e-6) * self.period_s
 
     def after(self, time_s: float) -> float:
         """The first beat after a time."""
-        return self.at(self.index(time_s) + 1) if math.isfinite(time_s) else time_s
+        return self.origin_s + (self.index(time_s) + 1) * self.period_s
 
     def divided(self, parts: int) -> Beat:
         """Equal parts of the beat, as a beat of their own."""

@@ -24,7 +24,7 @@ class CostRules:
     ever: admission would keep away the very load that could disprove it."""
     split: float = 0.15
     """A batch may be cut into equal steps while that costs at most this share more in all."""
-    ride: float = 0.10
+    ride: float = 0.20
     """Rows without need may join a step while each lengthens it by at most this share of a step of one row, and all
     together by at most half."""
     quantum_s: float = 0.010

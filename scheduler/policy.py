@@ -56,6 +56,8 @@ class Due:
 class Policy:
     beat: Beat
     """Its period is the length of a frame."""
+    halves: Beat = field(init=False)
+    quarters: Beat = field(init=False)
     frame_samples: int
     reserve_s: float
     """A live session with less in hand has a short lead."""
@@ -65,6 +67,10 @@ class Policy:
     """The same while only calm rows do."""
     fast_quantum_s: float = 0.020
     """Longest step of fast rows: what a live session that comes just then may have to wait."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "halves", self.beat.divided(2))
+        object.__setattr__(self, "quarters", self.beat.divided(4))
 
     def plan(self, sessions: Collection[Session], now: float, costs: StepCosts, text_run: int) -> Plan:
         """``text_run``: text-only steps since the last whole frame. O(n log n) for n sessions."""
@@ -86,14 +92,14 @@ class Policy:
             return Outlook(due_at=now)
         if s.resumed and s.deadline <= now:
             return Outlook(due_at=now, urgent_at=now, rank=s.since)
-        frame_s, grid_s = self.beat.period_s, self.beat.period_s / 4
+        frame_s = self.beat.period_s
         deadline = s.deadline + s.audio_in_flight * frame_s
         cap_at = deadline + frame_s - max(s.lead_s, frame_s)  # from here on one more frame keeps to the cap
-        too_late_at = deadline - margin_s - grid_s
-        short_at = max(deadline - self.reserve_s, self.beat.divided(4).after(s.launched_at))
-        urgent_at = max(cap_at, min(short_at, too_late_at))
-        calm_at = max(self.beat.ceil(cap_at), self.beat.divided(2).after(s.launched_at))
-        return Outlook(min(urgent_at, calm_at), urgent_at, rank=deadline - margin_s, deadline=deadline)
+        short_at = self.quarters.ceil(max(cap_at, deadline - self.reserve_s))
+        too_late_at = deadline - margin_s - self.quarters.period_s
+        urgent_at = max(cap_at, min(max(short_at, self.quarters.after(s.launched_at)), too_late_at))
+        calm_at = max(self.beat.ceil(cap_at), self.halves.after(s.launched_at))
+        return Outlook(min(urgent_at, calm_at), urgent_at, deadline - margin_s, deadline)
 
     def _burst(self, due: Due) -> float:
         if due.urgent:

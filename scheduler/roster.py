@@ -54,7 +54,7 @@ class Roster:
     def __init__(self, engine: FrameEngine, emit: Callable[[Event], None]) -> None:
         self._engine = engine
         self._emit = emit
-        self._rate = engine.info.sample_rate
+        self._rate, self._frame_samples = engine.info.sample_rate, engine.info.frame_samples
         self._sessions: dict[str, Session] = {}
         self._rows = [Row(index) for index in range(engine.capacity)]
         self._free = list(range(engine.capacity))  # a heap: low rows first keeps the busy ones together
@@ -111,6 +111,7 @@ class Roster:
             pace=command.pace,
             lead_s=command.lead_ms / 1000,
             rate=self._rate,
+            frame_s=self._frame_samples / self._rate,
             opened_at=submitted_at,
             credit=None if command.credit_ms is None else self._samples(command.credit_ms),
             options=command.options,
@@ -134,7 +135,7 @@ class Roster:
     def _credit(self, session: Session, ms: float, now: float) -> None:
         if session.credit is None:
             return
-        if not session.may_send(self._engine.info.frame_samples):
+        if not session.may_send(self._frame_samples):
             session.resume(now)
         session.credit += self._samples(ms)
 

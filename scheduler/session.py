@@ -6,6 +6,7 @@ import enum
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.contract import SlotOptions
 from scheduler.messages import Finish, Flush, Pace, Push
@@ -24,8 +25,7 @@ class State(enum.Enum):
     """Its terminal event is out and its row is given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """When a session falls due if nothing more happens to it (``policy.Policy.outlook``)."""
 
     due_at: float
@@ -47,6 +47,7 @@ class Session:
     lead_s: float
     rate: int
     """Model samples a second."""
+    frame_s: float
     opened_at: float
     """When its ``Open`` was submitted."""
     credit: int | None
@@ -67,7 +68,7 @@ class Session:
     """Grows with everything that can end a stall; an older step's stall is stale."""
     audio_in_flight: int = 0
     """Frames that launched steps of this generation will probably bring."""
-    launched_at: float = -math.inf
+    launched_at: float = 0.0
     playback_start: float = 0.0
     sent: int = 0
     """Samples sent since ``playback_start``."""
@@ -103,20 +104,22 @@ class Session:
     def play(self, samples: int, now: float) -> float:
         """Account for audio that is ready now. Returns its lateness in seconds (negative = early).
 
-        A pause shorter than the lead is not heard, so playback starts anew only where it ran dry: taking every pause
-        for a restart would let a session with credit, which pauses after each frame, count as starved for ever.
+        Playback starts anew with the first audio after a pause, but only where the listener ran dry: a pause shorter
+        than the lead is not heard, and a session with credit, which pauses after each frame, would else look starved
+        for ever. It starts anew, too, after audio that came more than a frame late: the listener has heard the gap and
+        plays on from there; making good what is over would cost the others, and end in a burst beyond the lead.
         """
-        if self.resumed:
-            self.resumed = False
-            if now > self.deadline:
-                self.playback_start = self.deadline = now
-                self.sent = 0
-        lateness = now - self.deadline
+        lateness_s = now - self.deadline
+        if lateness_s > (0.0 if self.resumed else self.frame_s):
+            self.playback_start = self.deadline = now
+            self.sent = 0
+            lateness_s = 0.0 if self.resumed else lateness_s
+        self.resumed = False
         self.sent += samples
         self.deadline = self.playback_start + self.sent / self.rate
         if self.credit is not None:
             self.credit -= samples
-        return lateness
+        return lateness_s
 
     def may_send(self, frame_samples: int) -> bool:
         """Whether credit covers one more frame beside those in flight (a step inside the delay sends none)."""

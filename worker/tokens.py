@@ -101,13 +101,14 @@ class SlotTokens:
     def _take(self, token: Subscription, message: Message) -> None:
         self._armed.discard(token)
         self._target -= 1
-        self._settle()
         try:
             self._on_open(message)
         except BaseException:
             # Nothing is known of the slot; the next set_target corrects a slot that was taken after all.
-            self.give_back()
+            self._target += 1
             raise
+        finally:
+            self._settle()
 
     def _note_refusal(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -31,7 +31,9 @@ TRACE_HEADERS = ("traceparent", "tracestate")
 MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 8
 MAX_MAP_ITEMS = 1024
-MAX_LIST_ITEMS = 4096
+REQUEST_LIST_ITEMS = 16
+"""No request has a list; one that claims more is refused before room for it is made, at every depth."""
+EVENT_LIST_ITEMS = 4096
 _INT_DIGITS = 20  # of 2**64 - 1
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -44,15 +46,15 @@ AUDIO_TYPES: Mapping[str, str] = {
 _ENCODINGS_BY_TYPE = {media_type: encoding for encoding, media_type in AUDIO_TYPES.items()}
 
 
-class Encoding(enum.Enum):
+class ContentType(enum.Enum):
     MSGPACK = "application/msgpack"
     JSON = "application/json"
     TEXT = "text/plain"
 
     @property
-    def answer(self) -> Encoding:
+    def answer(self) -> ContentType:
         """What a session opened in this encoding is answered in."""
-        return Encoding.JSON if self is Encoding.TEXT else self
+        return ContentType.JSON if self is ContentType.TEXT else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ Tree = dict[str, Any]
 
 def decode_open(headers: Mapping[str, str], body: bytes) -> Open:
     """Raises WireError. Plain text means all of the text, with every default."""
-    encoding = encoding_of(headers, body)
-    if encoding is Encoding.TEXT:
+    content = content_type_of(headers, body)
+    if content is ContentType.TEXT:
         return _build(Open, {"text": _plain(body), "final": True})
-    tree = _map(encoding, body)
+    tree = _map(content, body)
     if "speed" in tree:
         raise unsupported_option("speed")
     return _build(Open, _typed(tree, "open"))
@@ -81,10 +83,10 @@ def decode_open(headers: Mapping[str, str], body: bytes) -> Open:
 
 def decode_input(headers: Mapping[str, str], body: bytes) -> Input:
     """Raises WireError. Plain text is the next delta: a ``Text`` without seq."""
-    encoding = encoding_of(headers, body)
-    if encoding is Encoding.TEXT:
+    content = content_type_of(headers, body)
+    if content is ContentType.TEXT:
         return _build(Text, {"seq": None, "text": _plain(body)})
-    tree = _map(encoding, body)
+    tree = _map(content, body)
     kind = tree.get("type")
     for model in INPUTS:
         if kind == model.model_fields["type"].default:
@@ -96,10 +98,10 @@ def decode_info_request(headers: Mapping[str, str], body: bytes) -> InfoRequest:
     """Raises WireError. An empty body is a request too."""
     if not body:
         return InfoRequest()
-    encoding = encoding_of(headers, body)
-    if encoding is Encoding.TEXT:
+    content = content_type_of(headers, body)
+    if content is ContentType.TEXT:
         raise bad_request("an info request is a map or empty")
-    return _build(InfoRequest, _typed(_map(encoding, body), "info"))
+    return _build(InfoRequest, _typed(_map(content, body), "info"))
 
 
 def decode_event(headers: Mapping[str, str], body: bytes) -> ControlEvent | Audio:
@@ -108,34 +110,34 @@ def decode_event(headers: Mapping[str, str], body: bytes) -> ControlEvent | Audi
         seq, pts, gen = (_number(headers, name) for name in (SEQ_HEADER, PTS_HEADER, GEN_HEADER))
         encoding = _ENCODINGS_BY_TYPE.get(headers.get(TYPE_HEADER, ""), "")
         return Audio(body, seq=seq, pts=pts, gen=gen, encoding=encoding)
-    tree = _tree(encoding_of(headers, body), body)
+    tree = _tree(content_type_of(headers, body), body, EVENT_LIST_ITEMS)
     for model in EVENTS:
         if tree.get("type") == model.model_fields["type"].default:
             return _build(model, tree)
     raise bad_request("not an event of this contract", field="type")
 
 
-def encoding_of(headers: Mapping[str, str], body: bytes) -> Encoding:
+def content_type_of(headers: Mapping[str, str], body: bytes) -> ContentType:
     """Raises WireError (bad_request, too_large)."""
     if not body:
         raise bad_request("empty body")
     if len(body) > MAX_BODY_BYTES:
         raise too_large("body", MAX_BODY_BYTES, "bytes")
-    declared = _content_type(headers)
+    declared = _declared(headers)
     if declared is None:
-        return Encoding.JSON if body.startswith(b"{") else Encoding.TEXT
+        return ContentType.JSON if body.startswith(b"{") else ContentType.TEXT
     try:
-        return Encoding(declared)
+        return ContentType(declared)
     except ValueError:
         raise bad_request("application/msgpack, application/json or text/plain", field=TYPE_HEADER) from None
 
 
-def answer_encoding(headers: Mapping[str, str]) -> Encoding:
+def answer_type(headers: Mapping[str, str]) -> ContentType:
     """What to answer a request in that could not be decoded; never raises."""
-    return Encoding.MSGPACK if _content_type(headers) == Encoding.MSGPACK.value else Encoding.JSON
+    return ContentType.MSGPACK if _declared(headers) == ContentType.MSGPACK.value else ContentType.JSON
 
 
-def _content_type(headers: Mapping[str, str]) -> str | None:
+def _declared(headers: Mapping[str, str]) -> str | None:
     for name, value in headers.items():
         if name.lower() == "content-type":
             return value.partition(";")[0].strip().lower()
@@ -163,14 +165,14 @@ def _utf8(body: bytes) -> str:
         raise bad_request("body is not valid UTF-8") from None
 
 
-def _map(encoding: Encoding, body: bytes) -> Tree:
-    tree = _tree(encoding, body)
+def _map(content: ContentType, body: bytes) -> Tree:
+    tree = _tree(content, body, REQUEST_LIST_ITEMS)
     _check_strings({name: value for name, value in tree.items() if name != "text"}, MAX_DEPTH)
     return tree
 
 
-def _tree(encoding: Encoding, body: bytes) -> Tree:
-    value = _from_json(_utf8(body)) if encoding is Encoding.JSON else _from_msgpack(body)
+def _tree(content: ContentType, body: bytes, list_items: int) -> Tree:
+    value = _from_json(_utf8(body)) if content is ContentType.JSON else _from_msgpack(body, list_items)
     if not isinstance(value, dict):
         raise bad_request("body is not a map")
     return value
@@ -185,7 +187,7 @@ def _from_json(text: str) -> object:
         raise bad_request("body is not valid JSON") from None
 
 
-def _from_msgpack(body: bytes) -> object:
+def _from_msgpack(body: bytes, list_items: int) -> object:
     try:
         return msgpack.unpackb(
             body,
@@ -196,7 +198,7 @@ def _from_msgpack(body: bytes) -> object:
             object_pairs_hook=_unique,
             ext_hook=_refuse_ext,
             max_map_len=MAX_MAP_ITEMS,
-            max_array_len=MAX_LIST_ITEMS,
+            max_array_len=list_items,
             max_bin_len=0,
             max_ext_len=0,
         )
@@ -288,19 +290,19 @@ def _field(location: tuple[int | str, ...]) -> str | None:
 # --- to bytes -----------------------------------------------------------------------------------------------------
 
 
-def encode(message: BaseModel, encoding: Encoding) -> Packet:
+def encode(message: BaseModel, content: ContentType) -> Packet:
     """A request or an event, with its headers. Fields that are None are left out."""
     tree = message.model_dump(exclude_none=True)
     required = (name for name, field in type(message).model_fields.items() if field.is_required())
     tree.update({name: None for name in required if name not in tree})
-    headers = {TYPE_HEADER: encoding.answer.value}
+    headers = {TYPE_HEADER: content.answer.value}
     if isinstance(message, Event):
         headers[EVENT_HEADER] = tree["type"]
-    return Packet(_dump(tree, encoding.answer), headers)
+    return Packet(_dump(tree, content.answer), headers)
 
 
-def _dump(tree: Tree, encoding: Encoding) -> bytes:
-    if encoding is Encoding.MSGPACK:
+def _dump(tree: Tree, content: ContentType) -> bytes:
+    if content is ContentType.MSGPACK:
         packed: bytes = msgpack.packb(tree, unicode_errors="surrogatepass")
         return packed
     return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -54,14 +54,7 @@ Spelling = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Request(BaseModel):
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        regex_engine="python-re",
-    )
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class AudioFormat(Request):

@@ -1,0 +1,323 @@
+"""The front desk: opens become sessions, messages and engine events find theirs, and free slots become tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+from engine.contract import Entry, ModelInfo, SlotOptions
+from scheduler import messages as sched
+from scheduler.errors import InboxFull
+from worker.audio import Encoding as AudioEncoding
+from worker.audio import OutputChain
+from worker.bus import Bus, Message
+from worker.egress import Egress
+from worker.errors import BusError, WireError, bad_request
+from worker.narration import Narration
+from worker.sections import Settings
+from worker.session import LiveSession, Phase, Plumbing
+from worker.telemetry import Telemetry
+from worker.tokens import SlotTokens
+from worker.wire import codec, events, subjects
+from worker.wire.offer import Offer
+from worker.wire.requests import Open
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+EGRESS_FULL_BYTES = 128 * 1024
+EGRESS_POLL_S = 0.02
+SEED_BITS = 53
+"""Of a seed made here: every JSON reader keeps these exactly."""
+
+Narrate = Callable[[Open, Callable[[tuple[Entry, ...]], None]], Narration]
+
+
+class FrontDesk:
+    """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first; one
+    session's fault never reaches another; a row that a session holds is counted until the engine says it is free."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: Settings,
+        model: ModelInfo,
+        telemetry: Telemetry,
+        *,
+        submit: Callable[[sched.Command], None],
+        limit: Callable[[], int],
+        narrate: Narrate,
+        version: str,
+    ) -> None:
+        """``limit``: sessions that admission allows now."""
+        self._bus, self._settings, self._model, self._telemetry = bus, settings, model, telemetry
+        self._submit_to, self._limit_now, self._version = submit, limit, version
+        worker = settings.worker
+        limits = events.Limits(
+            text_chars=worker.text_chars,
+            buffer_chars=worker.buffer_chars,
+            session_s=worker.max_session_s,
+            idle_s=worker.idle_timeout_s,
+        )
+        self._offer = Offer(model, limits)
+        self._sessions: dict[str, LiveSession] = {}
+        self._tenants: dict[str, str] = {}
+        self._loop = asyncio.get_running_loop()
+        self._plumbing = Plumbing(
+            submit=self._submit,
+            narrate=narrate,
+            telemetry=telemetry,
+            now=self._loop.time,
+            frame_samples=model.frame_samples,
+            sample_rate=model.sample_rate,
+            buffer_chars=worker.buffer_chars,
+            egress_full=lambda: bus.pending_bytes > EGRESS_FULL_BYTES,
+        )
+        self._tokens = SlotTokens(bus, subjects.pool_wildcard("open", worker.pool), "tts", self._open)
+        self._draining = False
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    def start(self) -> None:
+        """Subscribe and arm the first tokens."""
+        worker = self._settings.worker
+        self._bus.subscribe(subjects.input_wildcard(worker.id), self._input)
+        self._bus.subscribe(subjects.pool_wildcard("info", worker.pool), self._info, queue="tts-info")
+        self._bus.on_online(self._telemetry.reconnected)
+        self._retarget()
+        self._every(TICK_S, self._tick)
+        self._every(EGRESS_POLL_S, self._relieve)
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more sessions; return when the last has ended, or end them (``shutdown``) when the time is up."""
+        self._draining = True
+        await self._tokens.aclose()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            log.warning("%d sessions are ended: the drain's grace is over", len(self._sessions))
+        await self.shut()
+
+    async def shut(self) -> None:
+        """End every session now."""
+        self._draining = True
+        await self._tokens.aclose()
+        for session in list(self._sessions.values()):
+            session.close("shutdown")
+        for timer in self._timers:
+            timer.cancel()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def _open(self, message: Message) -> None:
+        tenant = ""
+        try:
+            tenant = subjects.parse_pool_subject("open", message.subject).tenant
+            if not self._may_answer(tenant, message.reply):
+                self._tokens.give_back()
+                return
+            self._accept(tenant, message)
+        except WireError as error:
+            self._tokens.give_back()
+            self._telemetry.open_refused(error.code, tenant)
+            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+        except InboxFull:
+            self._tokens.give_back()
+            busy = WireError("no_capacity", "the worker is busy")
+            self._answer(message, events.Error.of(busy), codec.answer_encoding(message.headers))
+
+    def _accept(self, tenant: str, message: Message) -> None:
+        """Raises WireError."""
+        self._check_tenant(tenant)
+        encoding = codec.encoding_of(message.headers, message.payload).answer
+        request = codec.decode_open(message.headers, message.payload)
+        settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
+        if self._draining or len(self._sessions) >= self._limit_now():
+            raise WireError("no_capacity", "no free slot")
+        session_id = settled.session or secrets.token_urlsafe(16)
+        if session_id in self._sessions:
+            raise bad_request("a session of this name is live", field="session")
+        session = self._make(session_id, tenant, settled, message, encoding)
+        ready = events.Ready.answering(
+            settled,
+            session=session_id,
+            input=subjects.input_subject(tenant, self._settings.worker.id, session_id),
+            worker=self._settings.worker.id,
+            model=self._model.name,
+            engine=self._version,
+            frame_ms=self._model.frame_ms,
+            limits=self._offer.limits,
+        )
+        self._sessions[session_id], self._tenants[session_id] = session, tenant
+        self._emptied.clear()
+        session.begin(ready)
+        self._retarget()
+
+    def _make(
+        self, session_id: str, tenant: str, settled: Open, message: Message, encoding: codec.Encoding
+    ) -> LiveSession:
+        audio = settled.format.encoding
+        assert audio in get_args(AudioEncoding)
+        chain = OutputChain(
+            audio,  # type: ignore[arg-type]  # checked against the offer and above
+            settled.format.sample_rate,
+            model_rate=self._model.sample_rate,
+            gain_db=settled.gain_db,
+            trim_silence=settled.trim_silence,
+        )
+        egress = Egress(self._bus, message.reply, encoding, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
+        attributes = {"voice": settled.voice or "", "encoding": audio, "sample_rate": settled.format.sample_rate}
+        span = self._telemetry.session_opened(
+            message.headers, session=session_id, tenant=tenant, attributes={**attributes, "pace": settled.pace}
+        )
+        return LiveSession(session_id, settled, self._slot_options(settled), egress, span, self._plumbing)
+
+    def _slot_options(self, settled: Open) -> SlotOptions:
+        names = ("seed", "temperature", "top_k", "padding_bonus", "max_padding")
+        chosen = {name: value for name in names if (value := getattr(settled, name)) is not None}
+        return dataclasses.replace(self._model.defaults, **chosen)
+
+    def _check_tenant(self, tenant: str) -> None:
+        served = self._settings.worker.tenants
+        if served and tenant not in served:
+            raise WireError("forbidden", "this worker does not serve the tenant")
+
+    def _input(self, message: Message) -> None:
+        session = None
+        try:
+            address = subjects.parse_input_subject(message.subject)
+            found = self._sessions.get(address.session)
+            if found is not None and found.phase is not Phase.OVER and self._tenants[found.id] == address.tenant:
+                session = found
+            else:
+                self._reject_input(address.tenant, message)
+                return
+            session.receive(codec.decode_input(message.headers, message.payload))
+        except WireError as error:
+            if session is not None:
+                session.egress.event(events.Error.of(error))
+        except InboxFull:
+            if session is not None:
+                session.egress.event(events.Error.of(WireError("over_limit", "the worker is busy")))
+
+    def _reject_input(self, tenant: str, message: Message) -> None:
+        if message.reply and self._may_answer(tenant, message.reply):
+            error = WireError("no_session", "no such session at this worker")
+            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+
+    def _info(self, message: Message) -> None:
+        try:
+            tenant = subjects.parse_pool_subject("info", message.subject).tenant
+            if not self._may_answer(tenant, message.reply):
+                return
+            self._check_tenant(tenant)
+            codec.decode_info_request(message.headers, message.payload)
+        except WireError as error:
+            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+            return
+        model, worker = self._model, self._settings.worker
+        card = events.ModelCard(
+            name=model.name, digest=model.digest, sample_rate=model.sample_rate, frame_ms=model.frame_ms
+        )
+        info = events.Info(
+            worker=worker.id,
+            pool=worker.pool,
+            engine=self._version,
+            model=card,
+            voices=list(model.voices),
+            languages=list(model.languages),
+            formats={name: list(rates) for name, rates in self._offer.formats.items()},
+            options=self._offer.options,
+            limits=self._offer.limits,
+        )
+        self._answer(message, info, codec.answer_encoding(message.headers))
+
+    def _may_answer(self, tenant: str, reply: str) -> bool:
+        if reply and subjects.reply_allowed(tenant, reply, self._settings.nats):
+            return True
+        log.warning("a request of tenant %s names no reply subject of its own; dropped unanswered", tenant)
+        self._telemetry.reply_dropped()
+        return False
+
+    def _answer(self, message: Message, event: events.ControlEvent, encoding: codec.Encoding) -> None:
+        packet = codec.encode(event, encoding)
+        try:
+            self._bus.publish(message.reply, packet.payload, headers=packet.headers)
+        except BusError as error:
+            log.warning("an answer could not be sent: %s", error)
+
+    # --- engine events --------------------------------------------------------------------------------------------
+
+    def deliver(self, batch: Sequence[sched.Event]) -> None:
+        """Events of one iteration of the step loop, on the event loop."""
+        for event in batch:
+            if isinstance(event, sched.StepReport):
+                self._telemetry.step(event)
+                continue
+            session = self._sessions.get(event.session)
+            if session is None:
+                continue
+            try:
+                session.handle(event)
+            except Exception:  # the root of a session's reaction: its fault must not reach another
+                log.exception("session failed on %s", type(event).__name__)
+                session.close("failed")
+            gone = isinstance(event, sched.Ended | sched.Failed | sched.Refused)
+            if gone or (isinstance(event, sched.Cancelled) and not event.kept):
+                self._forget(event.session)
+        self._retarget()
+
+    def _forget(self, session_id: str) -> None:
+        del self._sessions[session_id]
+        del self._tenants[session_id]
+        if not self._sessions:
+            self._emptied.set()
+
+    def _retarget(self) -> None:
+        if not self._draining:
+            self._tokens.set_target(max(0, self._limit_now() - len(self._sessions)))
+
+    def _submit(self, command: sched.Command) -> None:
+        self._submit_to(command)
+
+    def _unheard(self, session_id: str) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.unheard()
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._telemetry.pending(self._bus.pending_bytes)
+        now = self._loop.time()
+        for session in list(self._sessions.values()):
+            session.tick(now)
+
+    def _relieve(self) -> None:
+        """Fast sessions that paused for a full socket go on when it has drained."""
+        if self._bus.pending_bytes <= EGRESS_FULL_BYTES // 2:
+            for session in self._sessions.values():
+                session.resume()
+
+    def _every(self, seconds: float, call: Callable[[], None]) -> None:
+        slot = len(self._timers)
+
+        def fire() -> None:
+            self._timers[slot] = self._loop.call_later(seconds, fire)
+            call()
+
+        self._timers.append(self._loop.call_later(seconds, fire))

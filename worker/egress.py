@@ -1,0 +1,95 @@
+"""The way out of one session: every event on one subject, audio numbered, and whether anybody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from worker.audio import Encoding as AudioEncoding
+from worker.audio import OutputChain
+from worker.bus import Bus
+from worker.wire.codec import Encoding, encode, encode_audio
+from worker.wire.events import Audio, ControlEvent
+
+PROBE_EVERY_FRAMES = 12
+HEADER_BYTES = 512
+"""Room left for the headers of an audio message."""
+
+
+class Egress:
+    """Publishes one session's events in order. Nothing here waits.
+
+    ``seq`` counts the audio payloads handed to the bus, shed ones too, so a listener sees what it missed as a hole.
+    Every 12th payload, the first, and every ping asks for a reply that nobody gives: the server's 503 says that no one
+    listens, and ``on_unheard`` is called.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        subject: str,
+        encoding: Encoding,
+        chain: OutputChain,
+        audio: AudioEncoding,
+        on_unheard: Callable[[], None],
+    ) -> None:
+        self._bus, self._subject, self._encoding, self._chain = bus, subject, encoding, chain
+        self._audio = audio
+        self._watch = bus.watch(on_unheard)
+        self._sample_bytes = 4 if audio == "pcm_f32le" else 2
+        self._since_probe = PROBE_EVERY_FRAMES
+        self.seq = 0
+        self.shed = 0
+        self.sent_at = self.audio_at = asyncio.get_running_loop().time()
+        """Loop times of the last event of any kind, and of the last audio."""
+
+    @property
+    def pts(self) -> int:
+        """Index of the next sample."""
+        return self._chain.pts
+
+    def event(self, event: ControlEvent, probe: bool = False) -> bool:
+        packet = encode(event, self._encoding)
+        self.sent_at = asyncio.get_running_loop().time()
+        reply = self._watch.subject if probe else ""
+        return self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply)
+
+    def audio(self, pcm: bytes, generation: int) -> bool:
+        """Model audio of one frame; True if a payload went out (filters may hold it back)."""
+        start = self._chain.pts
+        return self._send(self._chain.push(pcm), start, generation)
+
+    def tail(self, generation: int) -> bool:
+        """What the resampler still holds."""
+        start = self._chain.pts
+        return self._send(self._chain.flush(), start, generation)
+
+    def samples_heard(self, played_ms: float) -> int:
+        """Model samples of the current generation that a listener had heard at a media time of the session."""
+        return self._chain.model_sample(played_ms)
+
+    def drop_pending(self) -> None:
+        """A cancel: what the filters hold is discarded and takes no number."""
+        self._chain.reset()
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _send(self, payload: bytes, pts: int, generation: int) -> bool:
+        room = (self._bus.max_message_bytes - HEADER_BYTES) // self._sample_bytes * self._sample_bytes
+        for at in range(0, len(payload), room):
+            self._publish(payload[at : at + room], pts, generation)
+            pts += min(room, len(payload) - at) // self._sample_bytes
+        return bool(payload)
+
+    def _publish(self, payload: bytes, pts: int, generation: int) -> None:
+        packet = encode_audio(Audio(payload, self.seq, pts, generation, self._audio))
+        self.seq += 1
+        self._since_probe += 1
+        probe = self._since_probe > PROBE_EVERY_FRAMES
+        if probe:
+            self._since_probe = 0
+        self.sent_at = self.audio_at = asyncio.get_running_loop().time()
+        reply = self._watch.subject if probe else ""
+        if not self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply, droppable=True):
+            self.shed += 1

@@ -1,0 +1,51 @@
+"""When a listener hears something: the silence before the first audible sample, as Coval measures it.
+
+Source: coval-ai/benchmarks ``docs/methodology.md`` 4 and ``metrics/ttfa.py``: the first 10 ms window, centred, in hops
+of 1 ms, whose RMS without its mean is above 0.01 of full scale.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+WINDOW_S, HOP_S, AUDIBLE_RMS = 0.010, 0.001, 0.01
+FULL_SCALE = 32_768.0
+SEARCHED_S = 3.0
+"""Nothing audible in so long is not heard as the beginning of an answer."""
+
+
+class Onset:
+    """Looks for the first sound in a session's beginning. Costs nothing while audio comes: ``seconds`` does the work."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._kept = bytearray()
+        self._limit = 2 * round(SEARCHED_S * rate)
+
+    def push(self, pcm: bytes) -> None:
+        """Little-endian int16, in order; what comes after the searched part is not kept."""
+        if len(self._kept) < self._limit:
+            self._kept += pcm[: self._limit - len(self._kept)]
+
+    def seconds(self) -> float | None:
+        """From the first sample to the first audible one; None if there is none. Call once the audio is complete."""
+        return leading_silence_s(bytes(self._kept), self._rate)
+
+
+def leading_silence_s(pcm: bytes, rate: int) -> float | None:
+    window, hop = max(1, round(WINDOW_S * rate)), max(1, round(HOP_S * rate))
+    samples = np.frombuffer(pcm, "<i2").astype(np.float64) / FULL_SCALE
+    if not len(samples):
+        return None
+    padded = np.pad(samples, window // 2, mode="edge")
+    if len(padded) < window:
+        return None
+    total, squares = (_window_sums(values, window, hop) for values in (padded, np.square(padded)))
+    power = squares / window - np.square(total / window)
+    audible = np.flatnonzero(power > AUDIBLE_RMS**2)
+    return float(audible[0]) * hop / rate if len(audible) else None
+
+
+def _window_sums(values: np.typing.NDArray[np.float64], window: int, hop: int) -> np.typing.NDArray[np.float64]:
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return (sums[window:] - sums[:-window])[::hop]

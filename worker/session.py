@@ -1,0 +1,369 @@
+"""One live session: the producer's messages and the engine's events in, the listeners' events out.
+
+| state     | text, flush, finish        | cancel                    | engine                              |
+|-----------|----------------------------|---------------------------|-------------------------------------|
+| speaking  | taken in order of seq      | ``cancelled``, then ended | frames; stall -> ``need_text``      |
+| finished  | refused (bad_request)      | the same                  | last frame -> ``end`` (finished)    |
+| cancelled | taken (a new generation)   | with ``keep`` only        | old frames are dropped              |
+| over      | ``no_session``             | ignored                   | ignored                             |
+
+Everything here runs on the event loop and waits for nothing. Exactly one ``end`` is sent, and it is the last event.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.contract import Entry, SlotFrame, SlotOptions
+from scheduler import messages as sched
+from worker.egress import Egress
+from worker.errors import ErrorCode, WireError, bad_request, too_large
+from worker.narration import Narration
+from worker.telemetry import SessionSpan, Telemetry
+from worker.wire import events, requests
+from worker.wire.requests import Open
+
+log = logging.getLogger(__name__)
+
+GONE_AFTER_S = 3.0
+PING_AFTER_S = 1.0
+
+
+class Phase(enum.Enum):
+    OPEN = enum.auto()
+    FINISHED = enum.auto()
+    """No more text will come in this generation."""
+    OVER = enum.auto()
+    """``end`` is sent; the row may still be on its way back."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What ``usage`` is made of."""
+
+    opened_at: float
+    characters: int = 0
+    words: int = 0
+    frames: int = 0
+    first_audio_at: float | None = None
+    queued_s: float = 0.0
+    stalled_s: float = 0.0
+    stalled_since: float | None = None
+
+    def resume(self, now: float) -> None:
+        if self.stalled_since is not None:
+            self.stalled_s += now - self.stalled_since
+            self.stalled_since = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plumbing:
+    """What a session needs of its worker."""
+
+    submit: Callable[[sched.Command], None]
+    """To the step loop."""
+    narrate: Callable[[Open, Callable[[tuple[Entry, ...]], None]], Narration]
+    """A fresh text side for a generation of a session with these options."""
+    telemetry: Telemetry
+    now: Callable[[], float]
+    frame_samples: int
+    sample_rate: int
+    buffer_chars: int
+    egress_full: Callable[[], bool]
+    """Whether so much waits to be sent that sessions without a beat should pause."""
+
+
+class LiveSession:
+    def __init__(
+        self, session: str, settled: Open, options: SlotOptions, egress: Egress, span: SessionSpan, plumbing: Plumbing
+    ) -> None:
+        self.id = session
+        self.settled = settled
+        self.egress = egress
+        self.phase = Phase.OPEN
+        self._options, self._span, self._p = options, span, plumbing
+        self._tally = Tally(plumbing.now())
+        self._heard_at = plumbing.now()  # of the producer
+        self._generation = 0
+        self._text_seq = 0
+        self._gap_told = False
+        self._flush_seqs: deque[int] = deque()
+        self._segments: list[tuple[int, int]] = []  # (model sample, samples fed to the chain before it)
+        self._fed = 0
+        self._last_cancel: events.Cancelled | None = None
+        self._unheard_since: float | None = None
+        self._unheard_in_probe = False
+        self._held = False
+        self._narration = plumbing.narrate(settled, self._push)
+
+    # --- the worker's side ----------------------------------------------------------------------------------------
+
+    def begin(self, ready: events.Ready) -> None:
+        """Answer the open and ask for a row."""
+        self.egress.event(ready)
+        credit = self.settled.credit_ms
+        pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
+        self._p.submit(sched.Open(self.id, self._options, pace, self.settled.lead_ms, credit))
+        if self.settled.text:
+            self._take_text(self.settled.text)
+        if self.settled.final:
+            self._finish()
+
+    def tick(self, now: float) -> None:
+        """Once a second: silence, absent listeners, time limits."""
+        if self.phase is Phase.OVER:
+            return
+        if self._unheard_since is not None:
+            self._watch_for_listener(now)
+        elif now - self.egress.sent_at >= PING_AFTER_S:
+            self.egress.event(events.Pulse(text_seq=self._text_seq), probe=True)
+        if now - self._tally.opened_at > self.settled.max_session_s:
+            self.close("limit")
+        elif self._idle_s(now) > self.settled.idle_timeout_s:
+            self.close("idle")
+
+    def close(self, reason: events.EndReason) -> None:
+        """End the session from the worker's side."""
+        if self.phase is not Phase.OVER:
+            self._submit(sched.Cancel(self.id))
+            self._end(reason)
+
+    # --- the producer's side --------------------------------------------------------------------------------------
+
+    def receive(self, message: requests.Input) -> None:
+        """Raises WireError for a message that is not taken."""
+        self._heard_at = self._p.now()
+        match message:
+            case requests.Text():
+                self._text(message)
+            case requests.Flush():
+                self._flush(message)
+            case requests.Finish():
+                if self._is_current(message.gen) and self._in_order(message.seq) and self.phase is Phase.OPEN:
+                    self._finish()
+            case requests.Cancel():
+                self._cancel(message)
+            case requests.Credit():
+                self._submit(sched.Credit(self.id, message.ms))
+            case requests.Ping():
+                self.egress.event(events.Pulse(text_seq=self._text_seq), probe=True)
+
+    def _text(self, message: requests.Text) -> None:
+        if not self._is_current(message.gen):
+            return
+        if message.seq is not None and message.seq < self._text_seq:
+            return
+        if not self._in_order(message.seq):
+            return
+        if self.phase is Phase.FINISHED:
+            raise bad_request("no text after finish")
+        if self._narration.unspoken_characters + len(message.text) > self._p.buffer_chars:
+            raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
+        self._text_seq += 1
+        self._gap_told = False
+        self._take_text(message.text)
+
+    def _flush(self, message: requests.Flush) -> None:
+        if self._is_current(message.gen) and self._in_order(message.seq) and self.phase is Phase.OPEN:
+            self._flush_seqs.append(self._text_seq)
+            generation = self._generation
+            self._p.telemetry.flushed(self._span)
+            self._narration.flush(lambda: self._submit(sched.Flush(self.id, generation)))
+
+    def _is_current(self, generation: int | None) -> bool:
+        """An older generation's message is ignored. Raises WireError (text_gap) for a cancel that was lost."""
+        if generation is not None and generation > self._generation:
+            raise WireError("text_gap", "a later generation than the current one", detail={"gen": self._generation})
+        return generation is None or generation == self._generation
+
+    def _in_order(self, seq: int | None) -> bool:
+        """Raises WireError (text_gap) at a gap's first sign, and is False until it is mended."""
+        if seq is None or seq <= self._text_seq:
+            return True
+        if self._gap_told:
+            return False
+        self._gap_told = True
+        raise WireError("text_gap", "text was lost before this message", detail={"expected": self._text_seq})
+
+    def _take_text(self, text: str) -> None:
+        self._tally.characters += len(text)
+        self._narration.feed(text)
+
+    def _finish(self) -> None:
+        self.phase = Phase.FINISHED
+        generation = self._generation
+        self._narration.finish(lambda: self._submit(sched.Finish(self.id, generation)))
+
+    def _cancel(self, message: requests.Cancel) -> None:
+        if message.gen is not None and message.gen < self._generation:
+            if self._last_cancel is not None and message.gen == self._generation - 1:
+                self.egress.event(self._last_cancel)
+            return
+        if not self._is_current(message.gen):
+            return
+        spoken, unspoken = self._narration.split(self._heard_model_samples(message.played_ms))
+        self._narration.close()
+        self._generation += 1
+        self._text_seq, self._gap_told = 0, False
+        self._flush_seqs.clear()
+        self.egress.drop_pending()
+        self._segments, self._fed = [], 0
+        self._tally.resume(self._p.now())
+        self._p.telemetry.cancelled(self._span, self._generation)
+        self._last_cancel = events.Cancelled(gen=self._generation, spoken=spoken, unspoken=unspoken)
+        self.egress.event(self._last_cancel)
+        if not message.keep:
+            self.close("cancelled")
+            return
+        self.phase = Phase.OPEN
+        self._options = dataclasses.replace(self._options, generation=self._generation)
+        self._submit(sched.Cancel(self.id, self._options))
+        self._narration = self._p.narrate(self.settled, self._push)
+
+    # --- the engine's side ----------------------------------------------------------------------------------------
+
+    def handle(self, event: sched.Event) -> None:
+        if self.phase is Phase.OVER:
+            return
+        match event:
+            case sched.Started():
+                self._tally.queued_s = event.queued_s
+            case sched.FirstStep():
+                self._p.telemetry.first_step(self._span, event.queued_s)
+            case sched.Frame() if event.generation == self._generation:
+                self._frame(event.frame, event.lateness_s)
+            case sched.Stalled() if event.generation == self._generation:
+                self._stalled()
+            case sched.Flushed() if event.generation == self._generation:
+                self._flushed()
+            case sched.Ended() if event.generation == self._generation:
+                self.egress.tail(self._generation)
+                self._end("finished")
+            case sched.Failed():
+                self._fail(WireError("model_failure", "the model failed in this session"))
+            case sched.Refused():
+                self._fail(WireError("no_capacity", "no free slot"))
+
+    def _frame(self, frame: SlotFrame, lateness_s: float) -> None:
+        now = self._p.now()
+        self._tally.resume(now)
+        if frame.word:
+            self._tally.words += 1
+            self._narration.word_taken((frame.step - 1) * self._p.frame_samples)
+        if not frame.pcm:
+            return
+        self._note_position(frame)
+        self._tally.frames += 1
+        self._p.telemetry.frame(self._span, len(frame.pcm) / 2 / self._p.sample_rate, lateness_s)
+        if self.egress.audio(frame.pcm, self._generation) and self._tally.first_audio_at is None:
+            self._tally.first_audio_at = now
+            self._p.telemetry.first_audio(self._span, now - self._tally.opened_at)
+        if self.settled.pace == "fast" and self._p.egress_full():
+            self.hold()
+
+    def _note_position(self, frame: SlotFrame) -> None:
+        """Model audio may skip (after a flush); remember where, for what a listener has heard."""
+        if not self._segments or frame.model_start - self._fed != self._segments[-1][0] - self._segments[-1][1]:
+            self._segments.append((frame.model_start, self._fed))
+        self._fed += len(frame.pcm) // 2
+
+    def _heard_model_samples(self, played_ms: float | None) -> int:
+        """Model samples of the generation that were heard by ``played_ms`` of media time, or sent so far."""
+        fed = self._fed if played_ms is None else min(self._fed, self.egress.samples_heard(played_ms))
+        model = 0
+        for model_start, fed_before in self._segments:
+            if fed > fed_before:
+                model = model_start + fed - fed_before
+        return model
+
+    def _stalled(self) -> None:
+        if self._narration.busy:
+            return
+        self._tally.stalled_since = self._p.now()
+        self._p.telemetry.stalled(self._span)
+        self.egress.event(events.NeedText(text_seq=self._text_seq))
+
+    def _flushed(self) -> None:
+        self.egress.tail(self._generation)
+        seq = self._flush_seqs.popleft() if self._flush_seqs else self._text_seq
+        self.egress.event(events.Flushed(text_seq=seq, pts=self.egress.pts))
+
+    # --- listeners ------------------------------------------------------------------------------------------------
+
+    def unheard(self) -> None:
+        """A 503 came back: nobody listens."""
+        self._unheard_in_probe = True
+        if self.phase is not Phase.OVER and self._unheard_since is None:
+            self._unheard_since = self._p.now()
+            self.hold()
+
+    def _watch_for_listener(self, now: float) -> None:
+        assert self._unheard_since is not None
+        if now - self._unheard_since >= GONE_AFTER_S:
+            self.close("gone")
+        elif self._unheard_in_probe:
+            self._unheard_in_probe = False
+            self.egress.event(events.Pulse(text_seq=self._text_seq), probe=True)
+        else:
+            self._unheard_since = None
+            self.resume()
+
+    def hold(self) -> None:
+        if not self._held and self.phase is not Phase.OVER:
+            self._held = True
+            self._submit(sched.Hold(self.id))
+
+    def resume(self) -> None:
+        """Go on, unless nobody listens."""
+        if self._held and self._unheard_since is None and self.phase is not Phase.OVER:
+            self._held = False
+            self._submit(sched.Resume(self.id))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: WireError) -> None:
+        self.egress.event(events.Error.of(error))
+        self._end("failed", error.code)
+
+    def _end(self, reason: events.EndReason, error: ErrorCode | None = None) -> None:
+        self.phase = Phase.OVER
+        self._narration.close()
+        self._tally.resume(self._p.now())
+        usage = self.usage()
+        self.egress.event(events.End(reason=reason, usage=usage))
+        self.egress.close()
+        if self.egress.shed:
+            self._p.telemetry.shed(self.egress.shed)
+        self._p.telemetry.session_ended(self._span, reason, usage, error)
+
+    def usage(self) -> events.Usage:
+        t = self._tally
+        first = None if t.first_audio_at is None else 1000 * (t.first_audio_at - t.opened_at)
+        return events.Usage(
+            characters=t.characters,
+            words=t.words,
+            frames=t.frames,
+            audio_ms=1000.0 * self.egress.pts / self.settled.format.sample_rate,
+            first_audio_ms=first,
+            queued_ms=1000 * t.queued_s,
+            stalled_ms=1000 * t.stalled_s,
+        )
+
+    def _idle_s(self, now: float) -> float:
+        """How long the session has waited for its producer; 0 while there is something to say."""
+        if self.phase is not Phase.OPEN or self._narration.busy:
+            return 0.0
+        silent = self._tally.stalled_since is not None or self._narration.unspoken_characters == 0
+        return now - max(self._heard_at, self.egress.audio_at) if silent else 0.0
+
+    def _push(self, entries: tuple[Entry, ...]) -> None:
+        self._submit(sched.Push(self.id, self._generation, entries))
+
+    def _submit(self, command: sched.Command) -> None:
+        if self.phase is not Phase.OVER:
+            self._p.submit(command)
