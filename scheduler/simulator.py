@@ -77,6 +77,8 @@ class Outcome:
     elapsed_s: float
     steps: int
     mean_batch: float
+    held_s: float
+    """Time that all sessions together held a row."""
     most_active: int
     limit: int
     """Admission's limit at the end."""
@@ -108,6 +110,7 @@ class _Tally:
     busy_s: float = 0.0
     steps: int = 0
     rows: int = 0
+    held_s: float = 0.0
     most_active: int = 0
 
 
@@ -189,13 +192,13 @@ class Simulation:
                     tally.most_active = max(tally.most_active, event.active)
                 case Ended():
                     tally.served += 1
-                    del self._open[event.session]
+                    tally.held_s += self._clock.now() - self._open.pop(event.session).opened_at
                 case Refused():
                     tally.refused += 1
                     del self._open[event.session]
                 case Failed():
                     tally.failed += 1
-                    del self._open[event.session]
+                    tally.held_s += self._clock.now() - self._open.pop(event.session).opened_at
                 case _:
                     pass
 
@@ -229,6 +232,7 @@ class Simulation:
             elapsed_s=elapsed_s,
             steps=tally.steps,
             mean_batch=tally.rows / tally.steps if tally.steps else 0.0,
+            held_s=tally.held_s,
             most_active=tally.most_active,
             limit=self._loop.limit,
         )

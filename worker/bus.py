@@ -349,7 +349,7 @@ def _header_bytes(headers: Mapping[str, str] | None) -> int:
     """Size of ``NATS/1.0``, the header lines and the empty line."""
     if not headers:
         return 0
-    return 14 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    return 12 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
 
 
 def _check_subject(subject: str) -> None:

@@ -134,16 +134,16 @@ class FrontDesk:
         except WireError as error:
             self._tokens.give_back()
             self._telemetry.open_refused(error.code, tenant)
-            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+            self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
         except InboxFull:
             self._tokens.give_back()
             busy = WireError("no_capacity", "the worker is busy")
-            self._answer(message, events.Error.of(busy), codec.answer_encoding(message.headers))
+            self._answer(message, events.Error.of(busy), codec.answer_type(message.headers))
 
     def _accept(self, tenant: str, message: Message) -> None:
         """Raises WireError."""
         self._check_tenant(tenant)
-        encoding = codec.encoding_of(message.headers, message.payload).answer
+        content = codec.content_type_of(message.headers, message.payload).answer
         request = codec.decode_open(message.headers, message.payload)
         settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
         if self._draining or len(self._sessions) >= self._limit_now():
@@ -151,7 +151,7 @@ class FrontDesk:
         session_id = settled.session or secrets.token_urlsafe(16)
         if session_id in self._sessions:
             raise bad_request("a session of this name is live", field="session")
-        session = self._make(session_id, tenant, settled, message, encoding)
+        session = self._make(session_id, tenant, settled, message, content)
         ready = events.Ready.answering(
             settled,
             session=session_id,
@@ -168,7 +168,7 @@ class FrontDesk:
         self._retarget()
 
     def _make(
-        self, session_id: str, tenant: str, settled: Open, message: Message, encoding: codec.Encoding
+        self, session_id: str, tenant: str, settled: Open, message: Message, content: codec.ContentType
     ) -> LiveSession:
         audio = settled.format.encoding
         assert audio in get_args(AudioEncoding)
@@ -179,11 +179,14 @@ class FrontDesk:
             gain_db=settled.gain_db,
             trim_silence=settled.trim_silence,
         )
-        egress = Egress(self._bus, message.reply, encoding, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
-        attributes = {"voice": settled.voice or "", "encoding": audio, "sample_rate": settled.format.sample_rate}
-        span = self._telemetry.session_opened(
-            message.headers, session=session_id, tenant=tenant, attributes={**attributes, "pace": settled.pace}
-        )
+        egress = Egress(self._bus, message.reply, content, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
+        attributes: dict[str, float | str] = {
+            "voice": settled.voice or "",
+            "encoding": audio,
+            "sample_rate": settled.format.sample_rate,
+            "pace": settled.pace,
+        }
+        span = self._telemetry.session_opened(message.headers, session=session_id, tenant=tenant, attributes=attributes)
         return LiveSession(session_id, settled, self._slot_options(settled), egress, span, self._plumbing)
 
     def _slot_options(self, settled: Open) -> SlotOptions:
@@ -217,7 +220,7 @@ class FrontDesk:
     def _reject_input(self, tenant: str, message: Message) -> None:
         if message.reply and self._may_answer(tenant, message.reply):
             error = WireError("no_session", "no such session at this worker")
-            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+            self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
     def _info(self, message: Message) -> None:
         try:
@@ -227,7 +230,7 @@ class FrontDesk:
             self._check_tenant(tenant)
             codec.decode_info_request(message.headers, message.payload)
         except WireError as error:
-            self._answer(message, events.Error.of(error), codec.answer_encoding(message.headers))
+            self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
             return
         model, worker = self._model, self._settings.worker
         card = events.ModelCard(
@@ -244,7 +247,7 @@ class FrontDesk:
             options=self._offer.options,
             limits=self._offer.limits,
         )
-        self._answer(message, info, codec.answer_encoding(message.headers))
+        self._answer(message, info, codec.answer_type(message.headers))
 
     def _may_answer(self, tenant: str, reply: str) -> bool:
         if reply and subjects.reply_allowed(tenant, reply, self._settings.nats):
@@ -253,8 +256,8 @@ class FrontDesk:
         self._telemetry.reply_dropped()
         return False
 
-    def _answer(self, message: Message, event: events.ControlEvent, encoding: codec.Encoding) -> None:
-        packet = codec.encode(event, encoding)
+    def _answer(self, message: Message, event: events.ControlEvent, content: codec.ContentType) -> None:
+        packet = codec.encode(event, content)
         try:
             self._bus.publish(message.reply, packet.payload, headers=packet.headers)
         except BusError as error:

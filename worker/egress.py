@@ -8,7 +8,7 @@ from collections.abc import Callable
 from worker.audio import Encoding as AudioEncoding
 from worker.audio import OutputChain
 from worker.bus import Bus
-from worker.wire.codec import Encoding, encode, encode_audio
+from worker.wire.codec import ContentType, encode, encode_audio
 from worker.wire.events import Audio, ControlEvent
 
 PROBE_EVERY_FRAMES = 12
@@ -28,12 +28,12 @@ class Egress:
         self,
         bus: Bus,
         subject: str,
-        encoding: Encoding,
+        content: ContentType,
         chain: OutputChain,
         audio: AudioEncoding,
         on_unheard: Callable[[], None],
     ) -> None:
-        self._bus, self._subject, self._encoding, self._chain = bus, subject, encoding, chain
+        self._bus, self._subject, self._content, self._chain = bus, subject, content, chain
         self._audio = audio
         self._watch = bus.watch(on_unheard)
         self._sample_bytes = 4 if audio == "pcm_f32le" else 2
@@ -49,7 +49,7 @@ class Egress:
         return self._chain.pts
 
     def event(self, event: ControlEvent, probe: bool = False) -> bool:
-        packet = encode(event, self._encoding)
+        packet = encode(event, self._content)
         self.sent_at = asyncio.get_running_loop().time()
         reply = self._watch.subject if probe else ""
         return self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply)

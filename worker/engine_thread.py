@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from engine.contract import FrameEngine
 from scheduler.clock import SystemClock
@@ -53,6 +52,11 @@ class EngineThread:
         return self._thread is not None and self._thread.is_alive()
 
     @property
+    def failures(self) -> int:
+        """Steps in a row that raised."""
+        return self.loop.failures
+
+    @property
     def silence_s(self) -> float:
         """Seconds since the step loop last came round; grows while a step hangs."""
         return self._clock.now() - self.loop.heartbeat
@@ -91,10 +95,3 @@ class EngineThread:
     def _hand_over(self, loop: asyncio.AbstractEventLoop, events: Sequence[Event]) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._deliver, events)
-
-
-def builtin_or(path: Path | None) -> Path:
-    """The model folder to load: the shipped voice unless another is named."""
-    from engine.loading import BUILTIN
-
-    return path or BUILTIN

@@ -9,19 +9,21 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.contract import Entry, FrameEngine
 from scheduler.loop import LoopRules
 from scheduler.messages import Command, Event
-from worker.bus import Bus, BusOptions
+from worker.bus import Bus
+from worker.connection import BusOptions
 from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
 from worker.errors import BusUnavailable
 from worker.narration import Narration
+from worker.probes import Probes, Vitals
 from worker.sections import ModelSettings, NatsSettings, Settings
 from worker.telemetry import Telemetry
 from worker.wire.requests import Open
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 CPU_SLOTS = 64
 CUDA_SLOTS = 256
+STEPS_TO_FAIL = 3
+"""Steps in a row that raise before liveness fails."""
 
 
 @dataclass(slots=True)
@@ -45,18 +49,12 @@ class Service:
     desk: FrontDesk
     engine: EngineThread
     telemetry: Telemetry
-    _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    probes: Probes
 
     async def drain(self) -> None:
         """Take no more sessions, let those that are live finish within the grace."""
         self.engine.loop.drain()
         await self.desk.drain(self.settings.worker.drain_grace_s)
-
-    @property
-    def live(self) -> bool:
-        """Whether the engine still turns: no step hangs, and the last steps did not all fail."""
-        hang_s = self.settings.probes.hang_s
-        return self.engine.alive and self.engine.silence_s < hang_s and self.engine.loop.failures < 3
 
 
 @contextlib.asynccontextmanager
@@ -84,6 +82,15 @@ async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None 
         bus_options = await serving(settings.nats, stack)
         bus = await Bus.connect(bus_options)
         stack.push_async_callback(bus.close)
+        vitals = Vitals(
+            engine_alive=lambda: not loading.done() or (engine.alive and engine.failures < STEPS_TO_FAIL),
+            step_age_s=lambda: engine.silence_s if loading.done() else 0.0,
+            nats_connected=lambda: bus.connected,
+            nats_closed=lambda: False,  # the bus replaces a client that closes
+            warmed_up=lambda: desk is not None,
+            draining=lambda: desk is not None and desk.draining,
+        )
+        probes = await stack.enter_async_context(Probes(settings.probes, vitals, telemetry.registry))
         frame_engine = await loading
         stack.push_async_callback(engine.stop)
         normaliser = ThreadPoolExecutor(1, thread_name_prefix="normaliser")
@@ -111,7 +118,7 @@ async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None 
         await bus.barrier()
         stack.push_async_callback(desk.shut)
         log.info("worker %s serves %s: up to %d sessions", worker.id, frame_engine.info.name, engine.loop.limit)
-        yield Service(settings, bus_options, bus, desk, engine, telemetry)
+        yield Service(settings, bus_options, bus, desk, engine, telemetry, probes)
 
 
 async def serving(nats: NatsSettings, stack: contextlib.AsyncExitStack) -> BusOptions:

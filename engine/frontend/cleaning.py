@@ -9,16 +9,16 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 
-SIGNS = frozenset("£€¥₹₩₽₿¢°±×÷≤≥≠≈√∞§µΩ")
+SIGNS = frozenset("\u00a3\u20ac\u00a5\u20b9\u20a9\u20bd\u20bf\u00a2\u00b0\u00b1\u00d7\u00f7\u2264\u2265\u2260\u2248\u221a\u221e\u00a7\u00b5\u03a9")
 """Signs beyond ASCII that are spoken."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MOJIBAKE = re.compile("[\u00c2\u00c3\u00c5\u00d0\u00e2\u00f0\u00ef][^A-Za-z\\s]")
 _KEYCAP = re.compile("[0-9#*]\ufe0f?\u20e3")
+_SUPERSCRIPT = re.compile("\u207b?[\u00b9\u00b2\u00b3\u2070\u2074-\u2079]+")
 _INVISIBLE = (0xAD, 0x34F, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
 _TABLE: dict[int, str | None] = {
     **dict.fromkeys((*_INVISIBLE, *range(0xFE00, 0xFE10), 0xFFFD)),
@@ -29,15 +29,12 @@ _TABLE: dict[int, str | None] = {
     **dict.fromkeys(map(ord, "\u2022\u00b7\u2023\u25cf\u25aa\u2020\u2021\u00a9\u00ae\u2122\u00b6"), " "),
     ord("\u2026"): "...",
     ord("\u2044"): "/",
-    ord("\u00b5"): "µ",
-    ord("\u03bc"): "µ",
-    ord("\u2126"): "Ω",
-    ord("\u03a9"): "Ω",
+    ord("\u03bc"): "\u00b5",
+    ord("\u3001"): ",",
+    ord("\u3002"): ".",
     ord("\u00ba"): "°",
     ord("\u00bf"): None,
     ord("\u00a1"): None,
-    ord("\u00b2"): "^2",
-    ord("\u00b3"): "^3",
     ord("\u00df"): "ss",
     ord("\u00e6"): "ae",
     ord("\u00c6"): "Ae",
@@ -132,28 +129,45 @@ def _drop_emoji(raw: str) -> tuple[str, int]:
 
 def _fold(text: str) -> str:
     """Compatibility forms and accents to their base characters."""
-    kept = (char if char in SIGNS else unicodedata.normalize("NFKD", char) for char in unicodedata.normalize("NFC", text))
-    folded = "".join(kept).translate(_TABLE)
-    return "".join(char for char in folded if char.isascii() or not unicodedata.combining(char))
+    text = _SUPERSCRIPT.sub(_power, unicodedata.normalize("NFC", text))
+    return "".join(char if char.isascii() or char in SIGNS else _base(char) for char in text).translate(_TABLE)
+
+
+def _power(found: re.Match[str]) -> str:
+    """An exponent after a number or a short unit; after a word it is a footnote's mark."""
+    footnote = re.search(r"[^\W\d_]{3}$", found.string[: found.start()])
+    return " " if footnote else f"^{unicodedata.normalize('NFKC', found[0]).replace(chr(0x2212), '-')}"
+
+
+def _base(char: str) -> str:
+    compatible = unicodedata.normalize("NFKC", char)
+    if unicodedata.decomposition(char).startswith("<fraction>"):
+        return f" {compatible}"
+    bare = "".join(mark for mark in unicodedata.normalize("NFD", compatible) if not unicodedata.combining(mark))
+    return bare if bare.isascii() else compatible
 
 
 def _drop_foreign(text: str) -> tuple[str, Notes]:
+    """Leave out what has no spoken form; a Greek letter by itself has one."""
     letters = symbols = 0
     kept: list[str] = []
     for index, char in enumerate(text):
-        if char.isascii() or char in SIGNS:
-            kept.append(char)
-        elif char.lower() in _GREEK and _alone(text, index, str.isalpha):
-            kept.append(f" {_GREEK[char.lower()]} ")
-        elif char.isalnum() or unicodedata.category(char).startswith("M"):
+        foreign_letter = char.isalnum() and not char.isascii()
+        if foreign_letter and _among_foreign(text, index):
             letters += 1
-            kept.append(" ")
+        elif char.isascii() or char in SIGNS:
+            kept.append(char)
+            continue
+        elif char.lower() in _GREEK:
+            kept.append(f" {_GREEK[char.lower()]}")
+        elif foreign_letter or unicodedata.category(char).startswith("M"):
+            letters += 1
         else:
             symbols += 1
-            kept.append(" ")
+        kept.append(" ")
     return "".join(kept), Notes(other_script=letters, symbols=symbols)
 
 
-def _alone(text: str, index: int, like: Callable[[str], bool]) -> bool:
+def _among_foreign(text: str, index: int) -> bool:
     around = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
-    return not any(like(char) for char in around)
+    return any(char.isalpha() and not char.isascii() for char in around)

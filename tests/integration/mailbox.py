@@ -1,0 +1,111 @@
+"""What tests listen and speak with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from worker.bus import Message
+
+PATIENCE_S = 10.0
+
+
+class Mailbox:
+    """A handler that keeps what it is given, and can be waited on."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._arrived = asyncio.Event()
+
+    def __call__(self, message: Message) -> None:
+        self.messages.append(message)
+        self._arrived.set()
+
+    async def first(self, count: int) -> list[Message]:
+        """Waits until ``count`` messages have come."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.messages) < count:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.messages[:count]
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """For conditions that nothing announces."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def speak(url: str, *commands: bytes) -> bytes:
+    """Say raw protocol to a server, as a client that checks nothing; returns its answer up to the PONG or the end."""
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        await reader.readline()  # INFO
+        writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n' + b"".join(commands))
+        writer.write(b"PING\r\n")
+        answer = b""
+        async with asyncio.timeout(PATIENCE_S):
+            while not answer.endswith(b"PONG\r\n"):
+                line = await reader.readline()
+                if not line:
+                    break
+                answer += line
+        return answer
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@dataclass
+class Relay:
+    """Stands between a client and a server, remembers what the client said, and can stop listening to it."""
+
+    url: str = ""
+    said: bytearray = field(default_factory=bytearray)
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def relay_to(url: str) -> AsyncIterator[Relay]:
+    address = urlsplit(url)
+    relay = Relay()
+    relay.listening.set()
+    pumps: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: bytearray | None) -> None:
+        try:
+            while data := await reader.read(65_536):
+                if heard is not None:
+                    heard.extend(data)
+                    await relay.listening.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream, upstream_writer = await asyncio.open_connection(address.hostname, address.port)
+        for coroutine in (pump(reader, upstream_writer, relay.said), pump(upstream, writer, None)):
+            pumps.add(asyncio.create_task(coroutine))
+
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    relay.url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    try:
+        yield relay
+    finally:
+        relay.listening.set()
+        listener.close()
+        for task in pumps:
+            task.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)

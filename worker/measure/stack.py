@@ -1,0 +1,148 @@
+"""A nats-server and a real worker of the benchmark's own, each a process, as a user would run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from worker.bus import Bus, BusOptions
+from worker.cli.command import CommandError
+from worker.embedded import EmbeddedServer
+from worker.errors import NoResponders, RequestTimeout
+from worker.layers import PREFIX
+from worker.measure.control import child_environment
+from worker.sections import Settings
+from worker.wire.subjects import pool_subject
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.05
+TENANT = "default"
+PASSED_ON = ("worker", "model", "scheduler", "telemetry")
+
+# Linux tells a process when its parent has died, if it asks: a benchmark that is killed leaves no worker behind.
+LAUNCH = """\
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+from worker.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+class OwnStack:
+    """Entered when the worker answers. The worker has this command's model, scheduler, worker and telemetry settings,
+    and no other source of settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._server = EmbeddedServer()
+        self._folder = Path()
+        self._worker: asyncio.subprocess.Process | None = None
+
+    @property
+    def bus(self) -> BusOptions:
+        return BusOptions(servers=(self._server.url,), name="antiphon-bench")
+
+    @property
+    def worker_pid(self) -> int:
+        assert self._worker is not None
+        return self._worker.pid
+
+    @property
+    def server_pid(self) -> int:
+        assert self._server.pid is not None
+        return self._server.pid
+
+    async def __aenter__(self) -> Self:
+        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="antiphon-bench-"))
+        try:
+            await self._server.start()
+            await self._start_worker()
+            await self._await_worker()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def ended(self) -> None:
+        """Waits for the worker to end, which it should not. Raises CommandError then."""
+        assert self._worker is not None
+        code = await self._worker.wait()
+        raise CommandError(f"the worker ended with status {code}: {self._last_words()}")
+
+    async def _start_worker(self) -> None:
+        config = self._folder / "worker.toml"
+        config.write_text("\n".join(configuration(self._settings, self._server.url)), encoding="utf-8")
+        with (self._folder / "worker.log").open("wb") as log:
+            self._worker = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-c", LAUNCH, str(os.getpid()), "serve", "--config", str(config)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={name: value for name, value in child_environment().items() if not name.startswith(PREFIX)},
+                start_new_session=True,  # Ctrl-C is for the benchmark, which then stops its worker
+            )
+
+    async def _await_worker(self) -> None:
+        assert self._worker is not None
+        bus = await Bus.connect(self.bus)
+        subject = pool_subject("info", TENANT, self._settings.worker.pool)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while self._worker.returncode is None:
+                    with contextlib.suppress(NoResponders, RequestTimeout):
+                        await bus.request(subject)
+                        return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise CommandError(f"the worker does not answer within {START_TIMEOUT_S:g} s") from None
+        finally:
+            await bus.close()
+        await self.ended()
+
+    async def _stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.returncode is None:
+            worker.send_signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(worker.wait(), STOP_TIMEOUT_S)
+        if worker is not None and worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+        await self._server.stop()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        lines = (self._folder / "worker.log").read_text(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "no word from it")
+
+
+def configuration(settings: Settings, url: str) -> Iterator[str]:
+    """The worker's TOML file: what was set for this command, by whatever layer, on the given server."""
+    yield from ("[nats]", f"url = {json.dumps(url)}", 'embedded = "off"', "[probes]", 'port = "off"')
+    for name in PASSED_ON:
+        section = getattr(settings, name)
+        yield f"[{name}]"
+        values = section.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        yield from (f"{field} = {json.dumps(value)}" for field, value in values.items())
+        if name == "worker" and "drain_grace_s" not in values:
+            yield "drain_grace_s = 1.0"
