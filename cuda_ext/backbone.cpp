@@ -99,6 +99,15 @@ void antiphon_backbone(const Backbone* m, int32_t rows, const int32_t* slots, co
   for (int r = 0; r < rows; ++r) rms_norm(x + size_t(r) * dim, m->out_norm, dim, m->norm_eps, x + size_t(r) * dim);
 }
 
+// Whether the CPU's matrix tiles can be used by this process; asks the kernel for them.
+int32_t antiphon_tiles() {
+#ifdef ANTIPHON_TILES
+  return request_tiles() ? 1 : 0;
+#else
+  return 0;
+#endif
+}
+
 // y: [rows, panels * 16].
 void antiphon_linear(const Linear* l, int32_t rows, const float* x, int32_t ldx, float* y, int32_t ldy) {
   linear(*l, rows, x, ldx, y, ldy);

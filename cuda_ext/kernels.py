@@ -7,6 +7,7 @@ Calls release the interpreter lock.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,7 +28,7 @@ class LinearStruct(ctypes.Structure):
         ("bias", FLOATS),
         ("inputs", I32),
         ("panels", I32),
-        ("half", I32),
+        ("kind", I32),
         ("outputs", I32),
     ]
 
@@ -127,15 +128,22 @@ class SpectralStruct(ctypes.Structure):
     ]
 
 
+FLOAT_PANELS, HALF_PANELS, HALF_TILES = 0, 1, 2
+"""``Kind`` of linear.h."""
+TILE_INPUTS = 32
+
+
 @dataclass(slots=True)
 class Packer:
     """Copies weights into the kernels' layout and holds them."""
 
     kept: list[object]
+    tiles: bool
 
     @classmethod
-    def empty(cls) -> Packer:
-        return cls([])
+    def empty(cls, tiles: bool = False) -> Packer:
+        """``tiles``: matrices for the CPU's matrix unit, in float16 (see tile.h)."""
+        return cls([], tiles)
 
     def floats(self, values: Tensor) -> int:
         """Address of a contiguous float32 copy."""
@@ -144,20 +152,21 @@ class Packer:
         return copy.data_ptr()
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> LinearStruct:
-        """weight: [n, k]. float16 weights stay float16 (exact); anything else becomes float32."""
+        """weight: [n, k]. float16 weights stay float16 (exact); others become float32, or float16 for tiles."""
         n, k = weight.shape
         panels = -(-n // LANES)
-        dtype = torch.float16 if weight.dtype == torch.float16 else torch.float32
-        padded = torch.zeros(panels * LANES, k, dtype=dtype)
-        padded[:n] = weight
-        packed = padded.view(panels, LANES, k).transpose(1, 2).contiguous()
+        if self.tiles:
+            kind, packed = HALF_TILES, _tiles(weight, panels)
+        else:
+            kind = HALF_PANELS if weight.dtype == torch.float16 else FLOAT_PANELS
+            packed = _panels(weight, panels, torch.float16 if kind == HALF_PANELS else torch.float32)
         self.kept.append(packed)
         bias_at = None
         if bias is not None:
             wide = torch.zeros(panels * LANES)
             wide[:n] = bias
             bias_at = self.floats(wide)
-        return LinearStruct(packed.data_ptr(), bias_at, k, panels, int(dtype == torch.float16), n)
+        return LinearStruct(packed.data_ptr(), bias_at, k, panels, kind, n)
 
     def array(self, kind: type[ctypes.Structure], items: Sequence[object]) -> ctypes.Array[ctypes.Structure]:
         block = (kind * len(items))(*cast(Sequence[Any], items))
@@ -175,6 +184,29 @@ class Packer:
         return block
 
 
+def _panels(weight: Tensor, panels: int, dtype: torch.dtype) -> Tensor:
+    """[panels, k, 16 columns]"""
+    n, k = weight.shape
+    padded = torch.zeros(panels * LANES, k, dtype=dtype)
+    padded[:n] = weight
+    return padded.view(panels, LANES, k).transpose(1, 2).contiguous()
+
+
+def _tiles(weight: Tensor, panels: int) -> Tensor:
+    """float16 [panels, k / 32, 16 pairs of inputs, 16 columns, 2]"""
+    n, k = weight.shape
+    blocks = -(-k // TILE_INPUTS)
+    padded = torch.zeros(panels * LANES, blocks * TILE_INPUTS, dtype=torch.float16)
+    padded[:n, :k] = weight
+    return padded.view(panels, LANES, blocks, TILE_INPUTS // 2, 2).permute(0, 2, 3, 1, 4).contiguous()
+
+
+@functools.cache
+def has_tiles() -> bool:
+    """Whether this CPU and operating system have matrix tiles (AMX) for us."""
+    return bool(load().antiphon_tiles())
+
+
 def load() -> ctypes.CDLL:
     """The kernel library, built if need be.
 
@@ -186,6 +218,7 @@ def load() -> ctypes.CDLL:
     signatures: dict[str, tuple[type | None, list[type]]] = {
         "antiphon_backbone_scratch": (I64, [pointer, I32]),
         "antiphon_backbone": (None, [pointer, I32, pointer, pointer, pointer, pointer, pointer]),
+        "antiphon_tiles": (I32, []),
         "antiphon_linear": (None, [pointer, I32, pointer, I32, pointer, I32]),
         "antiphon_sample": (None, [I32, pointer, I32, I32, pointer, U32, pointer]),
         "antiphon_depth_scratch": (I64, [pointer, I32]),

@@ -6,14 +6,22 @@
 
 namespace antiphon {
 
+enum Kind : int32_t { kFloat = 0, kHalf = 1, kTiles = 2 };  // float32 panels, float16 panels, float16 tiles (tile.h)
+
 struct Linear {
   const void* weight;  // packed panels
   const float* bias;   // [panels * 16] or null
   int32_t inputs;      // k
   int32_t panels;      // ceil(n / 16)
-  int32_t half;        // 1: float16 weights
+  int32_t kind;        // Kind
   int32_t outputs;     // n
 };
+
+}  // namespace antiphon
+
+#include "tile.h"
+
+namespace antiphon {
 
 template <bool Half>
 inline v16 load_weight(const void* base, size_t index) {
@@ -64,7 +72,10 @@ inline void linear_panels(const Linear& l, int rows, const float* x, int ldx, fl
 
 // x: [rows, >= inputs] with row stride ldx; y: [rows, panels * 16] with row stride ldy, written to full panels.
 inline void linear(const Linear& l, int rows, const float* x, int ldx, float* y, int ldy) {
-  if (l.half) linear_panels<true>(l, rows, x, ldx, y, ldy);
+#ifdef ANTIPHON_TILES
+  if (l.kind == kTiles) return tile_linear(l, rows, x, ldx, y, ldy);
+#endif
+  if (l.kind == kHalf) linear_panels<true>(l, rows, x, ldx, y, ldy);
   else linear_panels<false>(l, rows, x, ldx, y, ldy);
 }
 

@@ -90,11 +90,13 @@ class Policy:
             return Outlook(due_at=math.inf)
         if s.pace is Pace.FAST:
             return Outlook(due_at=now)
-        if s.resumed and s.deadline <= now:
-            return Outlook(due_at=now, urgent_at=now, rank=s.since)
         frame_s = self.beat.period_s
-        deadline = s.deadline + s.audio_in_flight * frame_s
-        cap_at = deadline + frame_s - max(s.lead_s, frame_s)  # from here on one more frame keeps to the cap
+        ahead_s = s.audio_in_flight * frame_s
+        cap_s = max(s.lead_s, frame_s)
+        if s.resumed and s.deadline <= now:
+            return Outlook(due_at=now, urgent_at=now, rank=s.since) if ahead_s < cap_s else Outlook(due_at=math.inf)
+        deadline = s.deadline + ahead_s
+        cap_at = deadline + frame_s - cap_s  # from here on one more frame keeps to the cap
         short_at = self.quarters.ceil(max(cap_at, deadline - self.reserve_s))
         too_late_at = deadline - margin_s - self.quarters.period_s
         urgent_at = max(cap_at, min(max(short_at, self.quarters.after(s.launched_at)), too_late_at))

@@ -51,7 +51,9 @@ class Room:
         self.clock = FakeClock(100.0)
         self.engine = FakeEngine(capacity, run_ahead=run_ahead, spend=self._spend)
         self.deliveries: list[list[Event]] = []
-        self.times: list[float] = []
+        self.events: list[Event] = []
+        self.timed: list[tuple[float, Event]] = []
+        """(seconds since the start, event)"""
         self.loop = StepLoop(self.engine, self.clock, self._deliver, rules)
         if warm:
             self.loop.warm_up()
@@ -63,7 +65,8 @@ class Room:
 
     def _deliver(self, events: Sequence[Event]) -> None:
         self.deliveries.append(list(events))
-        self.times += [self.clock.now()] * len(events)
+        self.events += events
+        self.timed += [(self.clock.now() - self.start, event) for event in events]
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -133,15 +136,6 @@ class Room:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def events(self) -> list[Event]:
-        return [event for events in self.deliveries for event in events]
-
-    @property
-    def timed(self) -> list[tuple[float, Event]]:
-        """(seconds since the start, event)"""
-        return [(at - self.start, event) for at, event in zip(self.times, self.events, strict=True)]
-
     def of(self, session: str) -> list[Event]:
         return [event for event in self.events if not isinstance(event, StepReport) and event.session == session]
 
@@ -151,9 +145,7 @@ class Room:
 
     def frames(self, session: str, generation: int | None = None) -> list[Frame]:
         return [
-            event
-            for event in self.of(session)
-            if isinstance(event, Frame) and generation in (None, event.generation)
+            event for event in self.of(session) if isinstance(event, Frame) and generation in (None, event.generation)
         ]
 
     def audio(self, session: str, generation: int | None = None) -> bytes:

@@ -134,6 +134,8 @@ class Subscription:
 
     async def _deliver(self, msg: Msg) -> None:
         # Root of nats-py's task for this subscription: what escapes here would end it.
+        if self._attached is None:
+            return  # closed; nats-py hands out what it has queued all the same
         try:
             if self.once:
                 self._retire()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import get_args
 
-from engine.contract import Entry, ModelInfo, SlotOptions
+from engine.contract import ModelInfo, SlotOptions
 from scheduler import messages as sched
 from scheduler.errors import InboxFull
 from worker.audio import Encoding as AudioEncoding
@@ -17,7 +19,7 @@ from worker.audio import OutputChain
 from worker.bus import Bus, Message
 from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
-from worker.narration import Narration
+from worker.narration import Narration, Outlet
 from worker.sections import Settings
 from worker.session import LiveSession, Phase, Plumbing
 from worker.telemetry import Telemetry
@@ -34,7 +36,7 @@ EGRESS_POLL_S = 0.02
 SEED_BITS = 53
 """Of a seed made here: every JSON reader keeps these exactly."""
 
-Narrate = Callable[[Open, Callable[[tuple[Entry, ...]], None]], Narration]
+Narrate = Callable[[Open, Outlet], Narration]
 
 
 class FrontDesk:
@@ -52,10 +54,11 @@ class FrontDesk:
         limit: Callable[[], int],
         narrate: Narrate,
         version: str,
+        slots: int,
     ) -> None:
-        """``limit``: sessions that admission allows now."""
+        """``slots``: rows of the engine; ``limit``: sessions that admission allows now."""
         self._bus, self._settings, self._model, self._telemetry = bus, settings, model, telemetry
-        self._submit_to, self._limit_now, self._version = submit, limit, version
+        self._submit_to, self._limit_now, self._version, self._slots = submit, limit, version, slots
         worker = settings.worker
         limits = events.Limits(
             text_chars=worker.text_chars,
@@ -78,6 +81,7 @@ class FrontDesk:
             egress_full=lambda: bus.pending_bytes > EGRESS_FULL_BYTES,
         )
         self._tokens = SlotTokens(bus, subjects.pool_wildcard("open", worker.pool), "tts", self._open)
+        self._unsent: deque[sched.Cancel] = deque()
         self._draining = False
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -132,13 +136,17 @@ class FrontDesk:
                 return
             self._accept(tenant, message)
         except WireError as error:
-            self._tokens.give_back()
-            self._telemetry.open_refused(error.code, tenant)
-            self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
+            self._refuse(tenant, message, error)
         except InboxFull:
-            self._tokens.give_back()
-            busy = WireError("no_capacity", "the worker is busy")
-            self._answer(message, events.Error.of(busy), codec.answer_type(message.headers))
+            self._refuse(tenant, message, WireError("no_capacity", "the worker is busy"))
+        except Exception:  # the root of a request: whoever sent it is told
+            log.exception("an open failed")
+            self._refuse(tenant, message, WireError("internal", "the request could not be carried out"))
+
+    def _refuse(self, tenant: str, message: Message, error: WireError) -> None:
+        self._tokens.give_back()
+        self._telemetry.open_refused(error.code, tenant)
+        self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
     def _accept(self, tenant: str, message: Message) -> None:
         """Raises WireError."""
@@ -162,9 +170,13 @@ class FrontDesk:
             frame_ms=self._model.frame_ms,
             limits=self._offer.limits,
         )
+        try:
+            session.begin(ready)
+        except Exception:
+            session.egress.close()
+            raise
         self._sessions[session_id], self._tenants[session_id] = session, tenant
         self._emptied.clear()
-        session.begin(ready)
         self._retarget()
 
     def _make(
@@ -213,9 +225,10 @@ class FrontDesk:
         except WireError as error:
             if session is not None:
                 session.egress.event(events.Error.of(error))
-        except InboxFull:
+        except Exception:  # the root of a message: its fault must not reach another session
+            log.exception("a session failed on a message")
             if session is not None:
-                session.egress.event(events.Error.of(WireError("over_limit", "the worker is busy")))
+                session.close("failed")
 
     def _reject_input(self, tenant: str, message: Message) -> None:
         if message.reply and self._may_answer(tenant, message.reply):
@@ -291,11 +304,24 @@ class FrontDesk:
             self._emptied.set()
 
     def _retarget(self) -> None:
+        self._telemetry.capacity(slots=self._slots, limit=self._limit_now(), active=len(self._sessions))
         if not self._draining:
             self._tokens.set_target(max(0, self._limit_now() - len(self._sessions)))
 
     def _submit(self, command: sched.Command) -> None:
-        self._submit_to(command)
+        """Raises InboxFull, but not for a cancel that frees a row: that is told again until the engine takes it."""
+        try:
+            self._submit_to(command)
+        except InboxFull:
+            if not isinstance(command, sched.Cancel) or command.successor is not None:
+                raise
+            self._unsent.append(command)
+
+    def _submit_late(self) -> None:
+        with contextlib.suppress(InboxFull):
+            while self._unsent:
+                self._submit_to(self._unsent[0])
+                self._unsent.popleft()
 
     def _unheard(self, session_id: str) -> None:
         session = self._sessions.get(session_id)
@@ -306,6 +332,7 @@ class FrontDesk:
 
     def _tick(self) -> None:
         self._telemetry.pending(self._bus.pending_bytes)
+        self._submit_late()
         now = self._loop.time()
         for session in list(self._sessions.values()):
             session.tick(now)

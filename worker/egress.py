@@ -9,7 +9,7 @@ from worker.audio import Encoding as AudioEncoding
 from worker.audio import OutputChain
 from worker.bus import Bus
 from worker.wire.codec import ContentType, encode, encode_audio
-from worker.wire.events import Audio, ControlEvent
+from worker.wire.events import Audio, Cancelled, ControlEvent
 
 PROBE_EVERY_FRAMES = 12
 HEADER_BYTES = 512
@@ -53,6 +53,16 @@ class Egress:
         self.sent_at = asyncio.get_running_loop().time()
         reply = self._watch.subject if probe else ""
         return self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply)
+
+    def fitted(self, event: Cancelled) -> Cancelled:
+        """The event, its text cut to what one message takes: the oldest spoken words go first, then the last unspoken
+        ones."""
+        room = self._bus.max_message_bytes - HEADER_BYTES
+        while len(encode(event, self._content).payload) > room:
+            spoken, unspoken = event.spoken, event.unspoken
+            cut = {"spoken": spoken[len(spoken) // 2 + 1 :]} if spoken else {"unspoken": unspoken[: len(unspoken) // 2]}
+            event = event.model_copy(update=cut)
+        return event
 
     def audio(self, pcm: bytes, generation: int) -> bool:
         """Model audio of one frame; True if a payload went out (filters may hold it back)."""

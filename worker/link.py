@@ -21,7 +21,7 @@ import json
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import ConnectionReconnectingError, ProtocolError
@@ -105,6 +105,10 @@ class Link(Client):
             await asyncio.wait([written], timeout=timeout)
         await super().flush(timeout)  # type: ignore[arg-type]  # a float works
 
+    async def close(self) -> None:
+        if self._flush_queue is not None:  # otherwise it was never dialled, and nats-py would assert
+            await super().close()
+
     def fail_flushes(self) -> None:
         """The connection is lost: no flush in flight will be answered, and nats-py would let each wait out its time."""
         pongs, self._pongs = self._pongs, []
@@ -123,6 +127,11 @@ class Link(Client):
         """Drop a subscription on this side only."""
         self._remove_sub(subscription._id)
         subscription._stop_processing()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if self._transport:
+            self._transport.close()  # an attempt that failed after connecting leaves its socket open
+        await super()._connect_to_server(s)
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

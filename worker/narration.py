@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.contract import Entry
+from worker.wire.requests import join_surrogates
+
+log = logging.getLogger(__name__)
+
+LIGHT_CHARS = 256
+"""A delta of no more is read at once (5 ms at worst), a longer one by the executor."""
 
 
 class Piece(Protocol):
@@ -25,14 +33,39 @@ class Piece(Protocol):
 
 
 class TextSource(Protocol):
-    """``engine.frontend.stream.TextStream``, as far as it is needed here."""
+    """``engine.frontend.stream.TextStream``, as far as it is needed here.
 
+    Ranges count the characters of the joined text: a surrogate pair that two deltas share is one. A call works on a
+    slice of the text; while ``busy``, ``advance`` gives the next.
+    """
+
+    @property
+    def busy(self) -> bool: ...
     def feed(self, delta: str) -> Sequence[Piece]: ...
     def flush(self) -> Sequence[Piece]: ...
     def finish(self) -> Sequence[Piece]: ...
-    def is_light(self, delta: str) -> bool:
-        """Whether ``feed(delta)`` takes no library and so no time worth a thread."""
-        ...
+    def advance(self) -> Sequence[Piece]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a narration gets its source."""
+
+    open: Callable[[], TextSource]
+    light: bool
+    """It takes no time worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a narration's results go."""
+
+    entries: Callable[[tuple[Entry, ...]], None]
+    """For the engine, in order."""
+    idle: Callable[[], None]
+    """All that had to wait for the executor has been read."""
+    failed: Callable[[], None]
+    """The text cannot be read; why is in the log. Nothing comes after it."""
 
 
 @dataclass(slots=True)
@@ -44,17 +77,23 @@ class Word:
     heard_from: int | None = None
 
 
-Operation = tuple[Callable[[], Sequence[Piece]], bool, Callable[[], None]]
+@dataclass(frozen=True, slots=True)
+class Operation:
+    work: Callable[[TextSource], Sequence[Piece]]
+    light: bool
+    done: Callable[[], None]
 
 
 class Narration:
-    """One generation. Deltas, flush and finish take effect in order; the slow ones run on ``executor``, one at a time.
+    """One generation. Deltas, flush and finish take effect in order; the slow ones run on ``executor``, one at a time,
+    slice by slice, so that speech begins before a long text is read.
 
-    ``on_entries`` and the ``done`` calls happen on the event loop, never after ``close``.
+    The outlet's calls and the ``done`` calls happen on the event loop, never after ``close``.
     """
 
-    def __init__(self, source: TextSource, executor: Executor, on_entries: Callable[[tuple[Entry, ...]], None]) -> None:
-        self._source, self._executor, self._on_entries = source, executor, on_entries
+    def __init__(self, opening: Opening, executor: Executor, outlet: Outlet) -> None:
+        self._opening, self._executor, self._outlet = opening, executor, outlet
+        self._source: TextSource | None = None
         self._waiting: deque[Operation] = deque()
         self._running: asyncio.Task[None] | None = None
         self._closed = False
@@ -66,12 +105,14 @@ class Narration:
     @property
     def text(self) -> str:
         if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
+            self._parts = [join_surrogates("".join(self._parts))]
         return self._parts[0] if self._parts else ""
 
     @property
     def unspoken_characters(self) -> int:
-        """Characters given of which the engine has not begun to speak."""
+        """Characters given of which the engine has not begun to speak, as far as they can be spoken at all."""
+        if self._taken == len(self._words) and not self.busy:
+            return 0
         return self.characters - (self._words[self._taken - 1].end if self._taken else 0)
 
     @property
@@ -83,16 +124,19 @@ class Narration:
         """Text is still on its way to the engine."""
         return bool(self._waiting) or self._running is not None
 
-    def feed(self, delta: str, done: Callable[[], None] = lambda: None) -> None:
+    def feed(self, delta: str) -> None:
+        if not delta:
+            return
+        self.characters += len(delta) - self._completes_pair(delta)
         self._parts.append(delta)
-        self.characters += len(delta)
-        self._put((lambda: self._source.feed(delta), self._source.is_light(delta), done))
+        self._put(Operation(lambda source: source.feed(delta), len(delta) <= LIGHT_CHARS, lambda: None))
 
     def flush(self, done: Callable[[], None]) -> None:
-        self._put((self._source.flush, False, done))
+        # Of the text before, no more is left than the few words that had to wait for the next ones.
+        self._put(Operation(lambda source: source.flush(), True, done))
 
     def finish(self, done: Callable[[], None]) -> None:
-        self._put((self._source.finish, False, done))
+        self._put(Operation(lambda source: source.finish(), True, done))
 
     def word_taken(self, model_sample: int) -> None:
         """The engine begins the next word; it will be heard from that sample on."""
@@ -113,29 +157,64 @@ class Narration:
         self._closed = True
         self._waiting.clear()
 
+    def _completes_pair(self, delta: str) -> bool:
+        before = self._parts[-1][-1] if self._parts else ""
+        return "\ud800" <= before <= "\udbff" and "\udc00" <= delta[0] <= "\udfff"
+
     def _put(self, operation: Operation) -> None:
-        work, light, done = operation
-        if light and not self.busy:
-            self._settle(work(), done)
+        if self._closed:
             return
         self._waiting.append(operation)
-        if self._running is None:
+        if self._running is not None:
+            return
+        while self._waiting and self._is_light(self._waiting[0]):
+            self._settle(self._read(self._waiting[0].work))
+            self._next()
+        if self._waiting:
             self._running = asyncio.get_running_loop().create_task(self._work_off())
+
+    def _is_light(self, operation: Operation) -> bool:
+        return operation.light and (self._opening.light if self._source is None else not self._source.busy)
 
     async def _work_off(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                work, light, done = self._waiting.popleft()
-                pieces = work() if light else await loop.run_in_executor(self._executor, work)
-                self._settle(pieces, done)
+                work = self._waiting[0].work
+                self._settle(await loop.run_in_executor(self._executor, self._read, work))
+                self._next()
         finally:
             self._running = None
+        if not self._closed:
+            self._outlet.idle()
 
-    def _settle(self, pieces: Sequence[Piece], done: Callable[[], None]) -> None:
+    def _next(self) -> None:
+        """The operation at the front has had a turn: its next slice comes first, or else what waits behind it."""
         if self._closed:
+            return
+        assert self._source is not None
+        if self._source.busy:
+            self._waiting[0] = dataclasses.replace(self._waiting[0], work=lambda source: source.advance())
+        else:
+            self._waiting.popleft().done()
+
+    def _read(self, work: Callable[[TextSource], Sequence[Piece]]) -> Sequence[Piece] | None:
+        """None if it cannot be done. The root of whatever is done with one session's text: its fault stays its own."""
+        try:
+            if self._source is None:
+                self._source = self._opening.open()
+            return work(self._source)
+        except Exception:
+            log.exception("a text could not be read")
+            return None
+
+    def _settle(self, pieces: Sequence[Piece] | None) -> None:
+        if self._closed:
+            return
+        if pieces is None:
+            self.close()
+            self._outlet.failed()
             return
         self._words += [Word(piece.start, piece.end) for piece in pieces if piece.entry.is_word]
         if pieces:
-            self._on_entries(tuple(piece.entry for piece in pieces))
-        done()
+            self._outlet.entries(tuple(piece.entry for piece in pieces))

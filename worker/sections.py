@@ -176,7 +176,9 @@ class ModelSettings(Section):
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N"
     )
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(default="auto", description="of the weights")
+    precision: Literal["auto", "float32", "bf16x3"] = Field(
+        default="auto", description="of matrix products; auto: bf16x3 where the CPU has matrix tiles, else float32"
+    )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads of a step; unset: chosen for the machine"
     )
@@ -186,17 +188,11 @@ class ModelSettings(Section):
 class SchedulerSettings(Section):
     """Who steps when."""
 
-    lead_ms: NonNegativeFloat = Field(
-        default=480.0, description="how far a live session runs ahead, unless it asks otherwise"
-    )
     headroom: float = Field(
-        default=0.15, ge=0.0, lt=1.0, description="share of a frame's time that admission leaves free"
+        default=0.7, gt=0.0, le=1.0, description="share of a frame's time that a round of all live sessions may take"
     )
     near_underrun_ms: NonNegativeFloat = Field(
-        default=80.0, description="a session with less audio left than this goes first"
-    )
-    row_idle_s: NonNegativeFloat = Field(
-        default=2.0, description="a kept session with nothing to say frees its row after this"
+        default=160.0, description="a session with less audio left than this goes first"
     )
 
 

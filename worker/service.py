@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.contract import Entry, FrameEngine
+from engine.contract import FrameEngine, ModelInfo
 from scheduler.loop import LoopRules
 from scheduler.messages import Command, Event
 from worker.bus import Bus
@@ -21,15 +21,15 @@ from worker.connection import BusOptions
 from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
-from worker.errors import BusUnavailable
-from worker.narration import Narration
+from worker.errors import BusUnavailable, bad_request
+from worker.narration import LIGHT_CHARS, Narration, Opening, Outlet
 from worker.probes import Probes, Vitals
-from worker.sections import ModelSettings, NatsSettings, Settings
+from worker.sections import ModelSettings, NatsSettings, SchedulerSettings, Settings
 from worker.telemetry import Telemetry
 from worker.wire.requests import Open
 
 if TYPE_CHECKING:
-    from engine.frontend.stream import TextStream
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 log = logging.getLogger(__name__)
 
@@ -53,21 +53,29 @@ class Service:
 
     async def drain(self) -> None:
         """Take no more sessions, let those that are live finish within the grace."""
-        self.engine.loop.drain()
+        # The desk refuses; the step loop must not, for an open that was answered a moment ago may still be on its way.
         await self.desk.drain(self.settings.worker.drain_grace_s)
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None = None) -> AsyncIterator[Service]:
-    """A worker, ready when entered. ``load`` stands in for the configured model (tests).
+async def running(
+    settings: Settings,
+    *,
+    load: Callable[[], FrameEngine] | None = None,
+    exporters: Sequence[SpanExporter] = (),
+) -> AsyncIterator[Service]:
+    """A worker, ready when entered. ``load`` stands in for the configured model; ``exporters`` get the spans, beside
+    those that the settings ask for.
 
     Raises EngineError, BuildError, BusUnavailable, ServerError.
     """
     async with contextlib.AsyncExitStack() as stack:
         version = importlib.metadata.version("antiphon")
         worker = settings.worker
-        telemetry = Telemetry(settings.telemetry, pool=worker.pool, worker=worker.id, version=version)
-        stack.callback(telemetry.close, settings.telemetry.otlp_timeout_s)
+        telemetry = Telemetry(
+            settings.telemetry, pool=worker.pool, worker=worker.id, version=version, exporters=exporters
+        )
+        stack.push_async_callback(asyncio.to_thread, telemetry.close, settings.telemetry.otlp_timeout_s)
         desk: FrontDesk | None = None
 
         def deliver(events: Sequence[Event]) -> None:
@@ -75,7 +83,7 @@ async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None 
                 desk.deliver(events)
 
         engine = EngineThread(
-            load or (lambda: _load(settings.model)), deliver, LoopRules(headroom=1.0 - settings.scheduler.headroom)
+            load or (lambda: _load(settings.model)), deliver, _rules(settings.scheduler)
         )
         loading = asyncio.ensure_future(engine.start())
         stack.push_async_callback(_abandon, loading)
@@ -93,12 +101,12 @@ async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None 
         probes = await stack.enter_async_context(Probes(settings.probes, vitals, telemetry.registry))
         frame_engine = await loading
         stack.push_async_callback(engine.stop)
-        normaliser = ThreadPoolExecutor(1, thread_name_prefix="normaliser")
-        stack.callback(normaliser.shutdown, wait=False, cancel_futures=True)
-        make_stream = await asyncio.to_thread(_text_streams, settings.model)
+        reader = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        stack.callback(reader.shutdown, wait=False, cancel_futures=True)
+        opening = await asyncio.to_thread(_text_streams, settings.model, frame_engine.info)
 
-        def narrate(settled: Open, on_entries: Callable[[tuple[Entry, ...]], None]) -> Narration:
-            return Narration(make_stream(settled), normaliser, on_entries)
+        def narrate(settled: Open, outlet: Outlet) -> Narration:
+            return Narration(opening(settled), reader, outlet)
 
         def submit(command: Command) -> None:
             engine.submit(command)
@@ -112,8 +120,8 @@ async def running(settings: Settings, *, load: Callable[[], FrameEngine] | None 
             limit=lambda: engine.loop.limit,
             narrate=narrate,
             version=version,
+            slots=frame_engine.capacity,
         )
-        telemetry.capacity(slots=frame_engine.capacity, limit=engine.loop.limit, active=0)
         desk.start()
         await bus.barrier()
         stack.push_async_callback(desk.shut)
@@ -165,6 +173,10 @@ def model_folder(model: ModelSettings) -> Path:
     return BUILTIN if model.path == "builtin" else Path(model.path)
 
 
+def _rules(scheduler: SchedulerSettings) -> LoopRules:
+    return LoopRules(headroom=scheduler.headroom, reserve_frames=scheduler.near_underrun_ms / 80.0)
+
+
 def _load(model: ModelSettings) -> FrameEngine:
     import torch
 
@@ -175,22 +187,40 @@ def _load(model: ModelSettings) -> FrameEngine:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
-    return load_engine(model_folder(model), capacity=slots, device=device)
+    return load_engine(model_folder(model), capacity=slots, device=device, precision=model.precision)
 
 
-def _text_streams(model: ModelSettings) -> Callable[[Open], TextStream]:
-    """Loads tokenizer and normaliser once; blocks for as long as their imports take."""
+def _text_streams(model: ModelSettings, info: ModelInfo) -> Callable[[Open], Opening]:
+    """Loads tokenizer and normaliser once; blocks for as long as their imports take.
+
+    The result raises WireError (bad_request) for pronunciations of something that is not one word.
+    """
+    from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream
     from engine.frontend.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(model_folder(model) / "tokenizer.model")
+    tokenizer, normaliser = Tokenizer(model_folder(model) / "tokenizer.model"), Normaliser()
+    normaliser.warm()
 
-    def make(settled: Open) -> TextStream:
-        return TextStream(
-            tokenizer, pronunciations=settled.pronunciations, padding_between=settled.padding_between or 0
-        )
+    def opening(settled: Open) -> Opening:
+        spellings = settled.pronunciations
+        try:
+            normaliser.pronunciations(dict.fromkeys(spellings, "a"))
+        except ValueError as error:
+            raise bad_request(str(error), field="pronunciations") from None
 
-    return make
+        def begin() -> TextStream:
+            return TextStream(
+                normaliser,
+                tokenizer,
+                normaliser.pronunciations(spellings),
+                frame_rate=1000.0 / info.frame_ms,
+                padding_between=settled.padding_between or 0,
+            )
+
+        return Opening(begin, light=sum(map(len, spellings.values())) <= LIGHT_CHARS)
+
+    return opening
 
 
 async def _abandon(loading: asyncio.Future[FrameEngine]) -> None:

@@ -3,7 +3,7 @@
 | state     | text, flush, finish        | cancel                    | engine                              |
 |-----------|----------------------------|---------------------------|-------------------------------------|
 | speaking  | taken in order of seq      | ``cancelled``, then ended | frames; stall -> ``need_text``      |
-| finished  | refused (bad_request)      | the same                  | last frame -> ``end`` (finished)    |
+| finished  | text is refused            | the same                  | last frame -> ``end`` (finished)    |
 | cancelled | taken (a new generation)   | with ``keep`` only        | old frames are dropped              |
 | over      | ``no_session``             | ignored                   | ignored                             |
 
@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.contract import Entry, SlotFrame, SlotOptions
 from scheduler import messages as sched
+from scheduler.errors import InboxFull
 from worker.egress import Egress
-from worker.errors import ErrorCode, WireError, bad_request, too_large
-from worker.narration import Narration
+from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
+from worker.narration import Narration, Outlet
+from worker.tally import Tally
 from worker.telemetry import SessionSpan, Telemetry
 from worker.wire import events, requests
 from worker.wire.requests import Open
 
-log = logging.getLogger(__name__)
-
 GONE_AFTER_S = 3.0
 PING_AFTER_S = 1.0
+PRODUCER_GONE_AFTER_S = 3.5
+"""A producer that pings does so every second; the half is for the way."""
 
 
 class Phase(enum.Enum):
@@ -42,32 +43,13 @@ class Phase(enum.Enum):
     """``end`` is sent; the row may still be on its way back."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """What ``usage`` is made of."""
-
-    opened_at: float
-    characters: int = 0
-    words: int = 0
-    frames: int = 0
-    first_audio_at: float | None = None
-    queued_s: float = 0.0
-    stalled_s: float = 0.0
-    stalled_since: float | None = None
-
-    def resume(self, now: float) -> None:
-        if self.stalled_since is not None:
-            self.stalled_s += now - self.stalled_since
-            self.stalled_since = None
-
-
 @dataclass(frozen=True, slots=True)
 class Plumbing:
     """What a session needs of its worker."""
 
     submit: Callable[[sched.Command], None]
-    """To the step loop."""
-    narrate: Callable[[Open, Callable[[tuple[Entry, ...]], None]], Narration]
+    """To the step loop. Raises InboxFull, but not for a ``Cancel`` that frees the row."""
+    narrate: Callable[[Open, Outlet], Narration]
     """A fresh text side for a generation of a session with these options."""
     telemetry: Telemetry
     now: Callable[[], float]
@@ -88,7 +70,10 @@ class LiveSession:
         self.phase = Phase.OPEN
         self._options, self._span, self._p = options, span, plumbing
         self._tally = Tally(plumbing.now())
-        self._heard_at = plumbing.now()  # of the producer
+        self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
+        self._pinged = False
+        self._at_work = False  # the engine has something to say
+        self._needy = False  # the engine waits for text, and the producer has not been told
         self._generation = 0
         self._text_seq = 0
         self._gap_told = False
@@ -99,16 +84,20 @@ class LiveSession:
         self._unheard_since: float | None = None
         self._unheard_in_probe = False
         self._held = False
-        self._narration = plumbing.narrate(settled, self._push)
+        self._narration = self._new_narration()
 
     # --- the worker's side ----------------------------------------------------------------------------------------
 
     def begin(self, ready: events.Ready) -> None:
-        """Answer the open and ask for a row."""
-        self.egress.event(ready)
+        """Ask for a row and answer the open. Raises InboxFull or WireError; then nothing was sent, nothing is held."""
         credit = self.settled.credit_ms
         pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
         self._p.submit(sched.Open(self.id, self._options, pace, self.settled.lead_ms, credit))
+        try:
+            self.egress.event(ready)
+        except MessageTooLarge as error:
+            self._p.submit(sched.Cancel(self.id))
+            raise too_large("the options, which ready repeats", error.limit, "bytes") from None
         if self.settled.text:
             self._take_text(self.settled.text)
         if self.settled.final:
@@ -126,6 +115,8 @@ class LiveSession:
             self.close("limit")
         elif self._idle_s(now) > self.settled.idle_timeout_s:
             self.close("idle")
+        elif self._pinged and self.phase is Phase.OPEN and now - self._heard_at > PRODUCER_GONE_AFTER_S:
+            self.close("gone")
 
     def close(self, reason: events.EndReason) -> None:
         """End the session from the worker's side."""
@@ -138,6 +129,8 @@ class LiveSession:
     def receive(self, message: requests.Input) -> None:
         """Raises WireError for a message that is not taken."""
         self._heard_at = self._p.now()
+        if not isinstance(message, requests.Ping):
+            self._texted_at = self._heard_at
         match message:
             case requests.Text():
                 self._text(message)
@@ -151,6 +144,7 @@ class LiveSession:
             case requests.Credit():
                 self._submit(sched.Credit(self.id, message.ms))
             case requests.Ping():
+                self._pinged = True
                 self.egress.event(events.Pulse(text_seq=self._text_seq), probe=True)
 
     def _text(self, message: requests.Text) -> None:
@@ -173,7 +167,7 @@ class LiveSession:
             self._flush_seqs.append(self._text_seq)
             generation = self._generation
             self._p.telemetry.flushed(self._span)
-            self._narration.flush(lambda: self._submit(sched.Flush(self.id, generation)))
+            self._narration.flush(lambda: self._set_to_work(sched.Flush(self.id, generation)))
 
     def _is_current(self, generation: int | None) -> bool:
         """An older generation's message is ignored. Raises WireError (text_gap) for a cancel that was lost."""
@@ -197,7 +191,7 @@ class LiveSession:
     def _finish(self) -> None:
         self.phase = Phase.FINISHED
         generation = self._generation
-        self._narration.finish(lambda: self._submit(sched.Finish(self.id, generation)))
+        self._narration.finish(lambda: self._set_to_work(sched.Finish(self.id, generation)))
 
     def _cancel(self, message: requests.Cancel) -> None:
         if message.gen is not None and message.gen < self._generation:
@@ -213,9 +207,10 @@ class LiveSession:
         self._flush_seqs.clear()
         self.egress.drop_pending()
         self._segments, self._fed = [], 0
+        self._at_work = self._needy = False
         self._tally.resume(self._p.now())
         self._p.telemetry.cancelled(self._span, self._generation)
-        self._last_cancel = events.Cancelled(gen=self._generation, spoken=spoken, unspoken=unspoken)
+        self._last_cancel = self.egress.fitted(events.Cancelled(gen=self._generation, spoken=spoken, unspoken=unspoken))
         self.egress.event(self._last_cancel)
         if not message.keep:
             self.close("cancelled")
@@ -223,7 +218,7 @@ class LiveSession:
         self.phase = Phase.OPEN
         self._options = dataclasses.replace(self._options, generation=self._generation)
         self._submit(sched.Cancel(self.id, self._options))
-        self._narration = self._p.narrate(self.settled, self._push)
+        self._narration = self._new_narration()
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
@@ -251,6 +246,7 @@ class LiveSession:
 
     def _frame(self, frame: SlotFrame, lateness_s: float) -> None:
         now = self._p.now()
+        self._at_work = True
         self._tally.resume(now)
         if frame.word:
             self._tally.words += 1
@@ -282,13 +278,20 @@ class LiveSession:
         return model
 
     def _stalled(self) -> None:
-        if self._narration.busy:
-            return
-        self._tally.stalled_since = self._p.now()
-        self._p.telemetry.stalled(self._span)
-        self.egress.event(events.NeedText(text_seq=self._text_seq))
+        self._at_work = False
+        self._needy = True
+        self._tell_need()
+
+    def _tell_need(self) -> None:
+        """Once what has come is read, and there was no word in it."""
+        if self._needy and not self._narration.busy:
+            self._needy = False
+            self._tally.stalled_since = self._p.now()
+            self._p.telemetry.stalled(self._span)
+            self.egress.event(events.NeedText(text_seq=self._text_seq))
 
     def _flushed(self) -> None:
+        self._at_work = False
         self.egress.tail(self._generation)
         seq = self._flush_seqs.popleft() if self._flush_seqs else self._text_seq
         self.egress.event(events.Flushed(text_seq=seq, pts=self.egress.pts))
@@ -326,6 +329,11 @@ class LiveSession:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
+    def _give_up(self, error: WireError) -> None:
+        """For a fault on this side: the engine is told."""
+        self._p.submit(sched.Cancel(self.id))
+        self._fail(error)
+
     def _fail(self, error: WireError) -> None:
         self.egress.event(events.Error.of(error))
         self._end("failed", error.code)
@@ -342,28 +350,34 @@ class LiveSession:
         self._p.telemetry.session_ended(self._span, reason, usage, error)
 
     def usage(self) -> events.Usage:
-        t = self._tally
-        first = None if t.first_audio_at is None else 1000 * (t.first_audio_at - t.opened_at)
-        return events.Usage(
-            characters=t.characters,
-            words=t.words,
-            frames=t.frames,
-            audio_ms=1000.0 * self.egress.pts / self.settled.format.sample_rate,
-            first_audio_ms=first,
-            queued_ms=1000 * t.queued_s,
-            stalled_ms=1000 * t.stalled_s,
-        )
+        return self._tally.usage(1000.0 * self.egress.pts / self.settled.format.sample_rate)
 
     def _idle_s(self, now: float) -> float:
         """How long the session has waited for its producer; 0 while there is something to say."""
-        if self.phase is not Phase.OPEN or self._narration.busy:
+        if self.phase is not Phase.OPEN or self._narration.busy or self._at_work:
             return 0.0
-        silent = self._tally.stalled_since is not None or self._narration.unspoken_characters == 0
-        return now - max(self._heard_at, self.egress.audio_at) if silent else 0.0
+        return now - max(self._texted_at, self.egress.audio_at)
+
+    # --- to the engine --------------------------------------------------------------------------------------------
+
+    def _new_narration(self) -> Narration:
+        return self._p.narrate(self.settled, Outlet(self._push, self._tell_need, self._unreadable))
+
+    def _unreadable(self) -> None:
+        self._give_up(WireError("internal", "the text could not be read"))
 
     def _push(self, entries: tuple[Entry, ...]) -> None:
-        self._submit(sched.Push(self.id, self._generation, entries))
+        self._set_to_work(sched.Push(self.id, self._generation, entries))
+
+    def _set_to_work(self, command: sched.Push | sched.Flush | sched.Finish) -> None:
+        self._at_work, self._needy = True, False
+        self._submit(command)
 
     def _submit(self, command: sched.Command) -> None:
-        if self.phase is not Phase.OVER:
+        """What the engine cannot be told is lost, and with it the session."""
+        if self.phase is Phase.OVER:
+            return
+        try:
             self._p.submit(command)
+        except InboxFull:
+            self._give_up(WireError("over_limit", "the worker is busy"))

@@ -216,7 +216,7 @@ class Telemetry:
 def _producer(headers: Mapping[str, str]) -> Context:
     """The trace that an open belongs to. NATS keeps the case of header names; W3C names have none."""
     carrier = {name.lower(): value for name, value in headers.items()}
-    return TraceContextTextMapPropagator().extract(carrier, context=Context())
+    return TraceContextTextMapPropagator().extract(carrier)
 
 
 def _registry() -> CollectorRegistry:

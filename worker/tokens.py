@@ -28,7 +28,7 @@ class SlotTokens:
 
     - Each message takes one token and, until somebody says otherwise, one slot: ``target`` has gone down by one when
       ``on_open`` is called. Forgetting to say so can leave a slot unused, never give one away twice.
-    - Never more tokens than ``target``, except while refused requests pour in: a token is away for a round trip, so
+    - Never more tokens than ``target``, except while bad requests pour in: a token is away for a round trip, so
       with few slots a flood of them would find every token away and good opens would get 503. Then spare tokens cover
       the round trip, as long as at least one slot is free.
     - A token that goes is drained: a message that the server had already sent still reaches ``on_open``. So that may
@@ -64,10 +64,14 @@ class SlotTokens:
         self._target = count
         self._settle()
 
-    def give_back(self) -> None:
-        """The request at hand takes no slot. Call before anything is answered: the token is back before the answer."""
-        self._target += 1
+    def refuse(self) -> None:
+        """The request at hand is bad. Call before anything is answered: the token is back before the answer."""
         self._note_refusal()
+        self.give_back()
+
+    def give_back(self) -> None:
+        """The request at hand takes no slot although nothing is wrong with it: none was free."""
+        self._target += 1
         self._settle()
 
     async def aclose(self) -> None:

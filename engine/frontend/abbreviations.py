@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from engine.frontend.dates import MONTHS, WEEKDAYS
+from engine.frontend.lexicon import listed
+from engine.frontend.numerals import number
 from engine.frontend.words import DOTTED_LETTERS, Kind, Reading, View, Word
 
 _TITLES = {
@@ -88,7 +90,7 @@ _ANYWHERE = {
     "tsp": "teaspoons",
 }
 """Only with the stop, unless in ``_STOPLESS``."""
-_STOPLESS = frozenset("mr mrs ms dr vs etc jr sr ave blvd prof st hwy ltd approx hrs mins lbs tbsp tsp sgt capt lt".split())
+_STOPLESS = listed("mr mrs ms dr vs etc jr sr ave blvd prof st hwy ltd approx hrs mins lbs tbsp tsp sgt capt lt")
 _NUMBERED = {
     "no": ("number", "numbers"),
     "nos": ("numbers", "numbers"),
@@ -124,9 +126,11 @@ _PHRASES = {
     "b.c": "B C",
     "p.s": "P S",
 }
+_WORDLIKE = listed("max ed al min temp pt sec")
+"""Names and words too: an abbreviation only where the sentence goes on."""
 _STREETS = {"st": "Street", "dr": "Drive", "ct": "Court", "pl": "Place"}
 _BEFORE_NAME = {"st": "Saint", "dr": "Doctor", "ct": "Court", "pl": "Place"}
-_AMBIGUOUS_STOP = frozenset((*_TITLES, *_ANYWHERE, *_NUMBERED, *_STREETS, "e.g", "i.e", *MONTHS, *WEEKDAYS)) - {
+_AMBIGUOUS_STOP = frozenset((*_TITLES, *_ANYWHERE, *_NUMBERED, *_STREETS, "e.g", "i.e", "in", *MONTHS, *WEEKDAYS)) - {
     "march",
     "april",
     "may",
@@ -134,13 +138,15 @@ _AMBIGUOUS_STOP = frozenset((*_TITLES, *_ANYWHERE, *_NUMBERED, *_STREETS, "e.g",
     "july",
     "august",
 }
-_STARTERS = frozenset(
-    "the a an it he she we they you i this that these those there here his her my our your their its in on at if when "
-    "while but and so then what who why how where please thank thanks yes no not do does did is are was were can could "
-    "will would should let let's after before for as with meanwhile however also both each every some many most all "
-    "another one nobody nothing everyone".split()
+_STARTERS = listed(
+    "the a an it he she we they you i this that these those there here his her my our your their its in on at if "
+    "when while but and so then what who why how where please thank thanks yes no not do does did is are was were "
+    "can could will would should let let's after before for as with meanwhile however also both each every some "
+    "many most all another one nobody nothing everyone"
 )
-_GLUED = re.compile(r"(no|fig|vol|pp|ch|sec|art|eq|p)\.(\d[\d.,]*)", re.IGNORECASE)
+_DAY_WORDS = frozenset(("sat", "sun", "wed"))
+_DETERMINERS = listed("your the my a our his her their")
+_GLUED = re.compile(r"(no|fig|vol|pp|ch|sec|art|eq|p)\.(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 def stop_is_open(word: Word) -> bool:
@@ -154,7 +160,7 @@ def is_abbreviation(word: Word) -> bool:
     key = word.core.lower()
     if key in _STOPLESS or key in _PHRASES:
         return True
-    return stop_is_open(word) or (word.tail == "" and key in _NUMBERED and key not in ("no", "art", "p"))
+    return (word.stopped and key in _AMBIGUOUS_STOP) or (word.tail == "" and key in _NUMBERED and key not in ("no", "art", "p"))
 
 
 def closing(view: View, taken: int = 1) -> str:
@@ -168,12 +174,12 @@ def closing(view: View, taken: int = 1) -> str:
 def read(view: View) -> Reading | None:
     word, key = view.words[0], view.core.lower()
     if glued := _GLUED.fullmatch(view.core):
-        return Reading(f"{_NUMBERED[glued[1].lower()][0]} {glued[2]}")
+        return Reading(f"{_NUMBERED[glued[1].lower()][0]} {number(glued[2])}")
     if key in _PHRASES:
         return Reading(_PHRASES[key], tail="" if word.tail == "." else None)
-    stopped = word.tail == "."
-    if not stopped and (word.tail or key not in _STOPLESS and key not in _NUMBERED):
-        return None if key not in ("etc", "jr", "sr") else Reading(_ANYWHERE[key])
+    stopped = word.stopped
+    if not stopped and key not in _STOPLESS and key not in _NUMBERED:
+        return None
     follower = view.words[1].core if len(view.words) > 1 else ""
     if key in _NUMBERED and re.match(r"[\d#]|[IVX]+\b", follower):
         return Reading(_NUMBERED[key][0], tail="")
@@ -185,7 +191,8 @@ def read(view: View) -> Reading | None:
 def _named(view: View, key: str, follower: str, stopped: bool) -> Reading | None:
     name_follows = follower[:1].isupper() and follower.lower() not in _STARTERS
     if key in _STREETS:
-        street = view.context.last and not name_follows or _after_house(view)
+        person = not view.context.last or view.context.last in _DETERMINERS
+        street = _after_house(view) or not (person or name_follows)
         if not stopped and not name_follows:
             return Reading(_STREETS[key]) if street else None
         return Reading(_STREETS[key], tail=_tail(view, stopped)) if street else Reading(_BEFORE_NAME[key], tail="")
@@ -193,8 +200,10 @@ def _named(view: View, key: str, follower: str, stopped: bool) -> Reading | None
         return Reading(_TITLES[key], tail="")
     if key in MONTHS and re.match(r"\d", follower):
         return Reading(MONTHS[key], tail="", kind=Kind.MONTH)
-    if key in WEEKDAYS and (name_follows or re.match(r"\d", follower)):
-        return Reading(WEEKDAYS[key], tail="")
+    if key in WEEKDAYS and view.words[0].capitalised and (key not in _DAY_WORDS or re.match(r"[A-Z\d]", follower)):
+        return Reading(WEEKDAYS[key], tail=_tail(view, stopped))
+    if key in _WORDLIKE and (not follower or follower[:1].isupper()):
+        return None
     if key in _ANYWHERE or key in ("mr", "mrs", "ms", "prof"):
         return Reading(_ANYWHERE.get(key) or _TITLES[key], tail=_tail(view, stopped))
     return None
@@ -202,8 +211,16 @@ def _named(view: View, key: str, follower: str, stopped: bool) -> Reading | None
 
 def _after_house(view: View) -> bool:
     """Whether "St." or "Dr." follows a street's name that follows a house number or an ordinal."""
-    return re.match(r"\d", view.context.before) is not None or re.fullmatch(r"\d+(?:st|nd|rd|th)", view.context.last) is not None
+    return (
+        re.match(r"\d", view.context.before) is not None
+        or re.fullmatch(r"\d+(?:st|nd|rd|th)", view.context.last) is not None
+    )
 
 
 def _tail(view: View, stopped: bool) -> str | None:
-    return closing(view) if stopped else None
+    return closing(view) if stopped and view.words[0].tail == "." else None
+
+
+def closes(word: Word) -> bool:
+    """Whether a word certainly ends its sentence."""
+    return word.tail in (".", "!", "?") and not stop_is_open(word)

@@ -11,7 +11,11 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-SIGNS = frozenset("\u00a3\u20ac\u00a5\u20b9\u20a9\u20bd\u20bf\u00a2\u00b0\u00b1\u00d7\u00f7\u2264\u2265\u2260\u2248\u221a\u221e\u00a7\u00b5\u03a9")
+from engine.frontend.lexicon import ordered
+
+SIGNS = frozenset(
+    "\u00a3\u20ac\u00a5\u20b9\u20a9\u20bd\u20bf\u00a2\u00b0\u00b1\u00d7\u00f7\u2264\u2265\u2260\u2248\u221a\u221e\u00a7\u00b5\u03a9"
+)
 """Signs beyond ASCII that are spoken."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
@@ -19,7 +23,16 @@ _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31}
 _MOJIBAKE = re.compile("[\u00c2\u00c3\u00c5\u00d0\u00e2\u00f0\u00ef][^A-Za-z\\s]")
 _KEYCAP = re.compile("[0-9#*]\ufe0f?\u20e3")
 _SUPERSCRIPT = re.compile("\u207b?[\u00b9\u00b2\u00b3\u2070\u2074-\u2079]+")
-_INVISIBLE = (0xAD, 0x34F, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+_INVISIBLE = (
+    0xAD,
+    0x34F,
+    0x61C,
+    0x180E,
+    *range(0x200B, 0x2010),
+    *range(0x202A, 0x202F),
+    *range(0x2060, 0x2070),
+    0xFEFF,
+)
 _TABLE: dict[int, str | None] = {
     **dict.fromkeys((*_INVISIBLE, *range(0xFE00, 0xFE10), 0xFFFD)),
     **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u02bc\u00b4\uff07\u02b9\u02bb"), "'"),
@@ -52,13 +65,11 @@ _TABLE: dict[int, str | None] = {
     ord("\u00de"): "Th",
     ord("\u0131"): "i",
 }
-_GREEK = dict(
-    zip(
-        "αβγδεζηθικλνξπρστυφχψω",
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda nu xi pi rho sigma tau upsilon phi chi psi omega".split(),
-        strict=True,
-    )
+_GREEK_NAMES = ordered(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau upsilon "
+    "phi chi psi omega"
 )
+_GREEK = {chr(0x3B1 + index): name for index, name in enumerate(_GREEK_NAMES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +182,9 @@ def _drop_foreign(text: str) -> tuple[str, Notes]:
 def _among_foreign(text: str, index: int) -> bool:
     around = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
     return any(char.isalpha() and not char.isascii() for char in around)
+
+
+def warm() -> None:
+    """Load the libraries that only text beyond ASCII needs."""
+    _repair("a")
+    _drop_emoji("\U0001f642")

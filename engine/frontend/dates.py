@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 
 from engine.frontend.clock import spoken_time
+from engine.frontend.lexicon import listed, ordered
 from engine.frontend.numerals import cardinal, ordinal, spell, year
 from engine.frontend.words import Kind, Reading, View
 
-_MONTH_NAMES = "January February March April May June July August September October November December".split()
-_DAY_NAMES = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTH_NAMES = ordered("January February March April May June July August September October November December")
+_DAY_NAMES = ordered("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 MONTHS = {key: name for name in _MONTH_NAMES for key in {name.lower(), name[:3].lower()}} | {"sept": "September"}
 """Full names by lower-case name and abbreviation."""
-WEEKDAYS = {name[:3].lower(): name for name in _DAY_NAMES} | {"tues": "Tuesday", "thur": "Thursday", "thurs": "Thursday"}
+WEEKDAYS = {name[:3].lower(): name for name in _DAY_NAMES} | {
+    "tues": "Tuesday",
+    "thur": "Thursday",
+    "thurs": "Thursday",
+}
 
 _ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?)?")
 _NUMERIC = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})")
@@ -23,19 +28,20 @@ _DECADE = re.compile(r"'?(\d0)'?s")
 _LONG_DECADE = re.compile(r"(\d{3}0)'?s")
 _SHORT_YEAR = re.compile(r"'(\d\d)")
 _YEARS = re.compile(r"(\d{4})-(\d{4}|\d{2})")
-_ON = frozenset("on by until till due before after since from through dated between starting".split())
-_BEFORE_YEAR = frozenset(
-    "in since by from until till before after year during around circa early late mid summer spring winter fall autumn of "
-    "copyright between through election season vintage".split()
+_ON = listed("on by until till due before after since from through dated between starting")
+_BEFORE_YEAR = listed(
+    "in since by from until till before after year during around circa early late mid summer spring winter fall "
+    "autumn of copyright between through election season vintage"
 )
-_BEFORE_DECADE = frozenset("the her his their my your our early mid late".split())
-_COUNTED = frozenset(
-    "people miles dollars euros pounds years days hours minutes seconds meters metres feet times words units pieces points "
-    "steps calories employees users customers children men women cases items pages copies members votes sheep percent "
-    "apples tons kilometers kilometres students soldiers homes houses jobs workers residents passengers".split()
+_BEFORE_DECADE = listed("the her his their my your our early mid late")
+_COUNTED = listed(
+    "people miles dollars euros pounds years days hours minutes seconds meters metres feet times words units "
+    "pieces points steps calories employees users customers children men women cases items pages copies members "
+    "votes sheep percent apples tons kilometers kilometres students soldiers homes houses jobs workers residents "
+    "passengers"
 )
-_YEAR_VERBS = frozenset("was is saw has had will marked brought began and to were".split())
-_TENS = "zeros tens twenties thirties forties fifties sixties seventies eighties nineties".split()
+_YEAR_VERBS = listed("was is saw has had will marked brought began and to were")
+_TENS = ordered("zeros tens twenties thirties forties fifties sixties seventies eighties nineties")
 
 
 def read(view: View) -> Reading | None:
@@ -97,7 +103,9 @@ def is_month(core: str) -> bool:
 
 def _decade(view: View) -> Reading | None:
     core = view.core
-    if (found := _DECADE.fullmatch(core)) and (core[0] == "'" or view.context.last in _BEFORE_DECADE or core[-2] == "'"):
+    if (found := _DECADE.fullmatch(core)) and (
+        core[0] == "'" or view.context.last in _BEFORE_DECADE or core[-2] == "'"
+    ):
         return Reading(_TENS[int(found[1][0])])
     if found := _LONG_DECADE.fullmatch(core):
         return Reading(long_decade(found[1]))
@@ -113,7 +121,7 @@ def _decade(view: View) -> Reading | None:
 
 
 def long_decade(digits: str) -> str:
-    """"nineteen nineties", "two thousands", "twenty tens"."""
+    """ "nineteen nineties", "two thousands", "twenty tens"."""
     value = int(digits)
     if value % 100 == 0:
         return f"{year(value)}s"
@@ -121,7 +129,7 @@ def long_decade(digits: str) -> str:
 
 
 def _may_be_year(digits: str) -> bool:
-    return len(digits) == 4 and 1100 <= int(digits) <= 2099
+    return len(digits) == 4 and digits.isdigit() and 1100 <= int(digits) <= 2099
 
 
 def _plain_year(view: View) -> Reading | None:
@@ -135,7 +143,13 @@ def _plain_year(view: View) -> Reading | None:
     if following in _COUNTED:
         return None
     modern = 1900 <= int(core) <= 2099
-    if context.last in _BEFORE_YEAR or (modern and context.last in ("the", "a", "this")):
+    paired = context.last in ("and", "to", "or", "through") and _may_be_year(context.before)
+    if (
+        paired
+        or context.last in _BEFORE_YEAR
+        or context.before == "year"
+        or (modern and context.last in ("the", "a", "this"))
+    ):
         return Reading(year(int(core)))
     if not context.last and (following in _YEAR_VERBS or (modern and not following)):
         return Reading(year(int(core)))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
+from engine.frontend.lexicon import ordered
+
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 """Pattern of an unsigned decimal number, with or without thousands separators."""
 
-_SMALL = (
+_SMALL = ordered(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"
-).split()
-_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_TENS = ordered("zero ten twenty thirty forty fifty sixty seventy eighty ninety")
 _SCALES = ("", "thousand", "million", "billion", "trillion", "quadrillion")
 _ORDINALS = {
     "one": "first",
@@ -63,10 +65,7 @@ def _below_hundred(value: int) -> str:
 
 def ordinal(value: int) -> str:
     head, _, last = cardinal(value).rpartition(" ")
-    if last.endswith("y"):
-        last = f"{last[:-1]}ieth"
-    else:
-        last = _ORDINALS.get(last, f"{last}th")
+    last = f"{last[:-1]}ieth" if last.endswith("y") else _ORDINALS.get(last, f"{last}th")
     return f"{head} {last}".strip()
 
 

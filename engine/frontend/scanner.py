@@ -59,7 +59,10 @@ Item = Segment | Stop
 
 
 class Scanner:
-    """Words and stops of one generation, in order. ``text`` is what was taken so far with surrogate halves joined; all offsets count its characters."""
+    """Words and stops of one generation, in order.
+
+    All offsets count characters of ``text``: what was taken so far, with surrogate halves joined.
+    """
 
     def __init__(self) -> None:
         self.lone_surrogates = 0

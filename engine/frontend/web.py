@@ -5,24 +5,29 @@ from __future__ import annotations
 import re
 
 from engine.frontend.letters import spell_out, word_or_letters
+from engine.frontend.lexicon import listed
 from engine.frontend.numerals import cardinal, spell
-from engine.frontend.words import Kind, Reading, View
+from engine.frontend.words import DOTTED_LETTERS, Kind, Reading, View
 
 MAX_LABELS = 8
 """Parts of a host or a local part that are spoken; the rest is left out."""
 
-_TLDS = frozenset(
-    "com org net edu gov mil int info biz name dev app shop store tech cloud online site website blog news media health "
-    "bank museum travel jobs tel io ai co tv me uk us ca au nz ie de fr es it nl be ch at se no dk fi pl pt gr cz ro hu "
-    "ru ua tr il ae in cn jp kr tw hk sg my th vn id ph za ng ke eg br mx ar cl pe eu xyz test example local".split()
+_TLDS = listed(
+    "com org net edu gov mil int info biz name dev app shop store tech cloud online site website blog news media "
+    "health bank museum travel jobs tel io ai co tv me uk us ca au nz ie de fr es it nl be ch at se no dk fi pl "
+    "pt gr cz ro hu ru ua tr il ae in cn jp kr tw hk sg my th vn id ph za ng ke eg br mx ar cl pe eu xyz test "
+    "example local"
 )
-_AS_WORDS = frozenset("co me in at to so be it is us".split()) - {"us", "it", "is", "in", "at", "be"}
+_AS_WORDS = frozenset(("co", "me", "so", "to"))
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,}"
 _EMAIL = re.compile(rf"(?:mailto:)?([\w.%+-]+)@({_HOST})")
-_URL = re.compile(r"(?:(?:https?|wss?|ftp|nats)://)(?:[^/@\s]*@)?([\w.-]+)(?::(\d+))?(/[^?#]*)?([?#].*)?", re.IGNORECASE)
+_URL = re.compile(
+    r"(?:(?:https?|wss?|ftp|nats)://)(?:[^/@\s]*@)?([\w.-]+)(?::(\d+))?(/[^?#]*)?([?#].*)?", re.IGNORECASE
+)
 _BARE = re.compile(rf"({_HOST})(?::(\d+))?(/[^?#]*)?([?#].*)?")
 _ADDRESS = re.compile(rf"[a-z]://|www\.|[\w.]@[\w]|{_HOST}[/?#:]", re.IGNORECASE)
 _FILE = re.compile(r"[\w-]+(?:\.[A-Za-z][A-Za-z0-9]{0,9})+")
+_SERVICE = re.compile(r"(localhost|\d{1,3}(?:\.\d{1,3}){3}):(\d{1,5})")
 _HANDLE = re.compile(r"([@#])([A-Za-z_][\w.-]*)")
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z-]{1,24}")
 _RUNS = re.compile(r"[A-Za-z]+|\d+|[-_+%]")
@@ -50,7 +55,9 @@ def read(view: View) -> Reading | None:
     if handle := _HANDLE.fullmatch(core):
         words = " ".join(_CAMEL.sub(" ", handle[2].replace("_", " ")).split()[:MAX_LABELS])
         return Reading(f"{'at' if handle[1] == '@' else 'hashtag'} {_dotted(words)}")
-    if _FILE.fullmatch(core) and not _FILE.fullmatch(core.replace(".", "")):
+    if service := _SERVICE.fullmatch(core):
+        return Reading(f"{_dotted(service[1])} port {spell(service[2])}")
+    if _FILE.fullmatch(core) and not DOTTED_LETTERS.fullmatch(core):
         return Reading(_dotted(core))
     return None
 

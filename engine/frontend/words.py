@@ -45,6 +45,8 @@ class Word:
     start: int
     end: int
     """Characters [start, end) of the caller's text."""
+    stopped: bool = False
+    """A full stop follows the core directly, before any other punctuation."""
     bracketed: bool = False
     """An opening bracket stood before it."""
     glued: bool = False
@@ -70,9 +72,13 @@ class Context:
     kind: Kind = Kind.OTHER
     shouted: bool = False
     """The word before was an ordinary word in capitals."""
+    titled: bool = False
+    """The word before began with a capital."""
 
     def follow(self, word: Word, kind: Kind, shouted: bool) -> Context:
-        return replace(self, last=word.core.lower(), before=self.last, kind=kind, shouted=shouted)
+        return replace(
+            self, last=word.core.lower(), before=self.last, kind=kind, shouted=shouted, titled=word.capitalised
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +125,21 @@ def parse(cleaned: str, start: int, end: int, glued: bool = False) -> Word:
     if feet := _FEET.match(cleaned):
         core, trail = feet[0], cleaned[feet.end() :]
         if not trail.strip(_TRAIL):
-            return Word(core, _punctuation(trail), start, end, glued=glued)
+            return Word(core, _punctuation(trail), start, end, stopped=trail.startswith("."), glued=glued)
     core = cleaned.rstrip(_TRAIL)
     skipped = 0
     while skipped < len(core) and core[skipped] in _LEAD and not _KEPT_LEAD.match(core, skipped):
         skipped += 1
-    bracketed = "(" in core[:skipped]
-    return Word(core[skipped:], _punctuation(cleaned[len(core) :]), start, end, bracketed=bracketed, glued=glued)
+    trail = cleaned[len(core) :]
+    return Word(
+        core[skipped:],
+        _punctuation(trail),
+        start,
+        end,
+        stopped=trail.startswith("."),
+        bracketed="(" in core[:skipped],
+        glued=glued,
+    )
 
 
 def _punctuation(trail: str) -> str:
@@ -133,4 +147,4 @@ def _punctuation(trail: str) -> str:
     for sign in ("?", "!", ELLIPSIS):
         if sign in trail:
             return sign
-    return next((sign for sign in ".;:," if sign in trail), "")
+    return next((sign for sign in reversed(trail) if sign in ".;:,"), "")

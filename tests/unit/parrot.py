@@ -26,7 +26,7 @@ class Parrot(Command):
     model_config = SettingsConfigDict(cli_shortcuts={"times": "n"})
 
     word: CliPositionalArg[str] = Field(default="silence", description="what to say")
-    times: int = Field(default=1, ge=1, description="how often")
+    times: int = Field(default=1, ge=1, description="how often [in brackets]")
     end: Literal["well", "sadly", "missing", "grouped", "socket", "interrupt", "bus", "bug"] = Field(default="well")
     probes: CliSuppress[ProbesSettings] = Field(default_factory=ProbesSettings)
 
@@ -57,10 +57,13 @@ class Parrot(Command):
 
 
 class Count(Command):
-    """Write numbers until nobody reads them."""
+    """Write numbers, for ever if nobody says how far."""
 
-    def cli_cmd(self) -> None:
+    to: int | None = Field(default=None, description="the last one")
+
+    def cli_cmd(self) -> int:
         number = 0
-        while True:
+        while number != self.to:
             number += 1
             sys.stdout.buffer.write(b"%d\n" % number)
+        return 3

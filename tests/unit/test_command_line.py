@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,9 @@ def run(*argv: str) -> int:
 def start(*argv: str) -> subprocess.Popen[bytes]:
     """The same in a process of its own, with pipes for its output."""
     code = "import sys, worker.cli.main as m, tests.unit.parrot as p; sys.exit(m.main(sys.argv[1:], p.COMMANDS))"
-    return subprocess.Popen([sys.executable, "-c", code, *argv], stdout=-1, stderr=-1, cwd=ROOT)
+    # Buffered, as for a user: what fails is then the flush at the very end.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.Popen([sys.executable, "-c", code, *argv], stdout=-1, stderr=-1, cwd=ROOT, env=env)
 
 
 def test_a_command_gets_its_fields_and_the_settings_of_all_layers(
@@ -96,6 +99,11 @@ def test_a_failure_is_one_line_and_an_exit_code(
     assert capsys.readouterr().err == said
 
 
+def test_a_command_s_result_is_the_exit_code(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("count", "--to", "2") == 3
+    assert capfdbinary.readouterr().out == b"1\n2\n"
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ExceptionGroup):
         run("parrot", "--end", "bug")
@@ -122,6 +130,8 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Repeat a word." in out
     assert "--times" in out
     assert "-n" in out
+    assert "[in brackets]" in out
+    assert "[section]" in " ".join(out.split())
     assert "--nats.url" in out
     assert "--probes.port" not in out, "a hidden section"
     assert "\0" not in out

@@ -12,7 +12,7 @@ from engine.fake import FakeEngine
 from scheduler.errors import InboxFull
 from scheduler.loop import LoopRules, StepLoop
 from scheduler.messages import Credit, Failed
-from tests.scheduler_room import FakeClock, Room
+from tests.scheduler_room import Room
 
 RUN_AHEAD = pytest.mark.parametrize("run_ahead", [0, 1, 2])
 
@@ -167,4 +167,3 @@ def test_a_failing_row_in_flight_is_not_given_away_before_its_steps_are_in() -> 
         room.engine.poison(0)
         room.run(0.2)
         assert isinstance(room.of(f"{number}")[-1], Failed)
-    assert isinstance(room.clock, FakeClock)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
-from engine.contract import Entry
-from engine.fake import pattern
-from scheduler.loop import LoopRules
+from engine.contract import Entry, SlotFrame
+from engine.fake import FakeEngine, pattern
+from scheduler.loop import LoopRules, StepLoop
 from scheduler.messages import (
     Cancel,
     Cancelled,
@@ -92,18 +93,29 @@ def test_run_ahead_changes_nothing_that_is_heard(run_ahead: int) -> None:
     assert room.kinds("a") == plain.kinds("a") == ["Started", "FirstStep", "Flushed", "Ended"]
 
 
-def test_steps_are_launched_ahead_where_the_engine_allows_it() -> None:
-    room = Room(run_ahead=1)
-    out: list[int] = []
-    launch, collect, count = room.engine.launch, room.engine.collect, itertools.count()
-    room.engine.launch = lambda slots: (out.append(1), launch(slots))[1]  # type: ignore[method-assign]
-    room.engine.collect = lambda ticket: (out.append(-1), collect(ticket))[1]  # type: ignore[method-assign]
+class Counting(FakeEngine):
+    """Notes how many steps are in flight."""
+
+    depth = deepest = 0
+
+    def launch(self, slots: Sequence[int]) -> object:
+        self.depth += 1
+        self.deepest = max(self.deepest, self.depth)
+        return super().launch(slots)
+
+    def collect(self, ticket: object) -> Sequence[SlotFrame]:
+        self.depth -= 1
+        return super().collect(ticket)
+
+
+@pytest.mark.parametrize("run_ahead", [0, 1, 2])
+def test_the_next_steps_are_launched_before_the_last_is_collected_where_the_engine_allows_it(run_ahead: int) -> None:
+    room = Room()
+    room.engine = engine = Counting(4, run_ahead=run_ahead)
+    room.loop = StepLoop(engine, room.clock, room._deliver)
     room.open("a", words=3, finish=True)
     room.run_out()
-    depth = max(itertools.accumulate(out))
-    assert depth == 2, "the next is launched before the last is collected"
-    assert sum(out) == 0
-    assert next(count) == 0
+    assert (engine.deepest, engine.depth) == (run_ahead + 1, 0)
 
 
 def test_first_audio_comes_as_fast_as_the_machine_allows() -> None:

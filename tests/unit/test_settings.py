@@ -30,7 +30,7 @@ def test_defaults_do_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPat
     assert Settings().worker.pool == "std"
     assert load().worker.pool == "night"
     settings = load(env={})
-    assert (settings.worker.drain_grace_s, settings.scheduler.lead_ms) == (600, 480)
+    assert (settings.worker.drain_grace_s, settings.scheduler.near_underrun_ms) == (600, 160)
     assert settings.nats.url == ("nats://127.0.0.1:4222",)
     assert not settings.nats.url_is_set
 
@@ -93,7 +93,7 @@ def test_the_links_to_a_kubernetes_service_called_antiphon_are_no_settings() -> 
     [
         ({"argv": ("--scheduler.lead-ms", "soon")}, "the flag --scheduler.lead-ms"),
         ({"env": {"ANTIPHON_SCHEDULER__LEAD_MS": "soon"}}, "the environment"),
-        ({"toml": "[scheduler]\nlead_ms = 'soon'"}, "the file given.toml"),
+        ({"toml": "[scheduler]\nnear_underrun_ms = 'soon'"}, "the file given.toml"),
     ],
 )
 def test_a_bad_value_names_its_variable_and_who_set_it(setter: dict[str, object], by: str) -> None:
@@ -125,6 +125,7 @@ def test_a_bad_value_names_its_variable_and_who_set_it(setter: dict[str, object]
         {"ANTIPHON_NATS__TENANT_INBOX": "_INBOX."},
         {"ANTIPHON_NATS__TENANT_INBOX": "_INBOX_{tenant}.>."},
         {"ANTIPHON_TELEMETRY__OTLP_ENDPOINT": "localhost:4317"},
+        {"ANTIPHON_TELEMETRY__OTLP_ENDPOINT": "http://:4318"},
     ],
 )
 def test_values_out_of_range_stop_the_start(env: dict[str, str]) -> None:

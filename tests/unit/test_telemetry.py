@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import Metric, generate_latest
@@ -119,6 +119,14 @@ def test_without_a_usable_trace_the_session_begins_one(headers: dict[str, str]) 
     assert int(session.trace_id, 16)
 
 
+def test_a_span_that_happens_to_be_current_is_not_the_parent() -> None:
+    bench, other = Bench(), TracerProvider(shutdown_on_exit=False).get_tracer("other")
+    with other.start_as_current_span("somebody else's"):
+        session = bench.open()
+    bench.telemetry.session_ended(session, "finished", USAGE)
+    assert bench.span().parent is None
+
+
 def test_a_producer_that_does_not_sample_is_not_traced() -> None:
     bench = Bench()
     session = bench.open({"traceparent": f"00-{TRACE}-{PARENT}-00"})
@@ -169,7 +177,7 @@ def test_what_happens_is_counted() -> None:
     telemetry.open_refused("no_capacity", "acme")
     telemetry.open_refused("no_capacity", "other")
     telemetry.open_refused("bad_request", "other")
-    telemetry.shed(3)
+    telemetry.shed(5)
     telemetry.reply_dropped()
     telemetry.reconnected()
     telemetry.pending(4_096)
@@ -181,7 +189,7 @@ def test_what_happens_is_counted() -> None:
     assert bench.value("tts.opens.refused", code="no_capacity") == 2
     assert bench.value("tts.opens.refused", code="bad_request") == 1
     assert bench.value("tts.frames") == 3
-    assert bench.value("tts.frames.shed") == 3
+    assert bench.value("tts.frames.shed") == 5
     assert bench.value("tts.underruns") == 1
     assert bench.value("tts.stalls") == 1
     assert bench.value("tts.words") == 2

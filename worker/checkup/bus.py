@@ -10,10 +10,11 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from worker.bus import Bus, BusOptions
+from worker.bus import Bus
 from worker.checkup.finding import Finding, Probe, fails, note, skipped, works
+from worker.connection import BusOptions
 from worker.embedded import EmbeddedServer
-from worker.errors import BusError, BusUnavailable, NoResponders, ServerError
+from worker.errors import BusError, BusUnavailable, ServerError
 from worker.measure.machine import nats_server_version
 from worker.sections import NatsSettings, Settings
 from worker.service import bus_options
@@ -67,8 +68,6 @@ async def _jetstream(options: BusOptions) -> bool:
     try:
         answer = await bus.request(JETSTREAM)
         return "error" not in json.loads(answer.payload)
-    except NoResponders:
-        return False
     except BusError:
         return False
     finally:

@@ -48,7 +48,7 @@ def skipped(name: str, said: str) -> Finding:
 
 
 Look = Callable[[Settings], Sequence[Finding] | Awaitable[Sequence[Finding]]]
-"""Plain functions may block; they run in a thread."""
+"""Plain functions may block: they run in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,8 @@ class Probe:
     async def findings(self, settings: Settings) -> Sequence[Finding]:
         """Never raises an Exception: a probe that cannot look is a finding too."""
         try:
-            if asyncio.iscoroutinefunction(self.look):
-                return await self.look(settings)
             found = await asyncio.to_thread(self.look, settings)
-            assert not isinstance(found, Awaitable)
-            return found
+            return await found if isinstance(found, Awaitable) else found
         except Exception as error:  # the root of a probe; what went wrong is its finding
             return [fails(self.name, brief(error), self.remedy)]
 

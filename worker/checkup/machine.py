@@ -66,7 +66,7 @@ def files(settings: Settings) -> Sequence[Finding]:
         return [skipped("open files", "no limit on this system")]
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = f"up to {'any number' if soft == resource.RLIM_INFINITY else soft}"
     if soft != resource.RLIM_INFINITY and soft < FILES_WANTED:
         return [note("open files", said, f"ulimit -n {FILES_WANTED} (a systemd unit: LimitNOFILE={FILES_WANTED})")]

@@ -15,6 +15,8 @@ from worker.sections import ModelSettings, Settings
 from worker.service import CPU_SLOTS, CUDA_SLOTS, model_folder
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.contract import Entry
     from engine.dsm import DsmEngine
 
@@ -142,7 +144,7 @@ def weigh(folder: Path) -> Size:
     )
 
 
-def _tensors(part: object) -> Iterator[torch.Tensor]:
+def _tensors(part: object) -> Iterator[Tensor]:
     """All of an object's tensors, through tuples, dataclasses and plain attributes."""
     import torch
 
@@ -200,7 +202,8 @@ def frames(engine: DsmEngine, entries: Sequence[Entry], rows: int) -> Frames:
         engine.open(slot, engine.info.defaults)
         engine.push(slot, entries)
         engine.finish(slot)
-    took_ms, peak, failed = [], 0, False
+    took_ms: list[float] = []
+    peak, failed = 0, False
     while len(took_ms) < FRAMES and not failed:
         whole, clock = not engine.in_delay(0), time.perf_counter()
         done = engine.collect(engine.launch(slots))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pydantic import Field
 from pydantic_settings import CliToggleFlag, SettingsConfigDict
 
-from worker.cli.command import Command
 from worker.checkup import bus, machine, model
 from worker.checkup.finding import Finding, Probe, State
+from worker.cli.command import Command
 
 PROBES: tuple[Probe, ...] = (*machine.PROBES, *model.PROBES, *bus.PROBES)
 MARKS = {State.WORKS: "ok", State.NOTE: "--", State.FAILS: "!!", State.SKIPPED: ".."}
@@ -25,7 +25,7 @@ class Check(Command):
     Nothing is downloaded. Exit code 0: everything that serve needs works.
     """
 
-    model_config = SettingsConfigDict(cli_shortcuts={"model.device": "device", "model.path": "model"})
+    model_config = SettingsConfigDict(cli_shortcuts={"model.device": "device"})
 
     as_json: CliToggleFlag[bool] = Field(default=False, alias="json", description="print the findings as JSON")
 
@@ -41,7 +41,7 @@ class Check(Command):
         if self.as_json:
             print(json.dumps({"ok": serves(found), "findings": [finding.as_dict() for finding in found]}, indent=1))
         else:
-            print("everything that serve needs works" if serves(found) else "serve would not work here: see the !! lines")
+            print("everything that serve needs works" if serves(found) else "serve would not work here: see !! above")
         return 0 if serves(found) else 1
 
 

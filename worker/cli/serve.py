@@ -27,6 +27,7 @@ class Serve(Command):
 
     async def cli_cmd(self) -> int:
         logs.configure(self.telemetry)
+        asyncio.get_running_loop().set_exception_handler(logs.handle_loop_error)
         stop = _Stop()
         async with running(self) as service:
             if self.announce:

@@ -1,1 +1,1 @@
-"""The measuring machinery of ``antiphon bench``: stopwatches, an ideal player, and the machine's own faults beside ours."""
+"""The machinery of ``antiphon bench``: load, an ideal player, percentiles, and the machine's faults beside ours."""

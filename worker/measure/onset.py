@@ -7,15 +7,17 @@ of 1 ms, whose RMS without its mean is above 0.01 of full scale.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 WINDOW_S, HOP_S, AUDIBLE_RMS = 0.010, 0.001, 0.01
 FULL_SCALE = 32_768.0
+Samples = npt.NDArray[np.float64]
 SEARCHED_S = 3.0
 """Nothing audible in so long is not heard as the beginning of an answer."""
 
 
 class Onset:
-    """Looks for the first sound in a session's beginning. Costs nothing while audio comes: ``seconds`` does the work."""
+    """Looks for a session's first sound. Costs nothing while audio comes: ``seconds`` does the work."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -46,6 +48,6 @@ def leading_silence_s(pcm: bytes, rate: int) -> float | None:
     return float(audible[0]) * hop / rate if len(audible) else None
 
 
-def _window_sums(values: np.typing.NDArray[np.float64], window: int, hop: int) -> np.typing.NDArray[np.float64]:
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+def _window_sums(values: Samples, window: int, hop: int) -> Samples:
+    sums: Samples = np.concatenate([[0.0], np.cumsum(values)])
     return (sums[window:] - sums[:-window])[::hop]

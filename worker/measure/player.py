@@ -47,7 +47,7 @@ class Player:
         self.lost_samples = 0
         """Samples that never came although later ones did."""
         self.misplaced = 0
-        """Messages that came again, or after a later one."""
+        """Messages whose first sample lies before the end of an earlier one."""
 
     @property
     def clean(self) -> bool:
@@ -77,6 +77,18 @@ class Player:
     def pause(self) -> None:
         """The model has no text: what it has made is played to its end, and the next audio begins playback anew."""
         self._waiting = True
+
+    def end(self, total: int) -> None:
+        """``total``: samples that were sent in all; what has not come by now is lost."""
+        self.lost_samples += max(0, total - self.expected)
+        self.expected = max(self.expected, total)
+
+    def cut(self, at: float) -> None:
+        """Nobody listens on. What should have been there by now and is not would have been late at least."""
+        if self._zero is not None and not self._waiting:
+            due = self._zero + self.expected / self._rate
+            if at > due:
+                self._miss(Underrun(due, at), math.ceil((at - due) * self._rate))
 
     def _start(self, at: float, pts: int) -> None:
         fresh = at + self._grace_s - pts / self._rate

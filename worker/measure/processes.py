@@ -55,12 +55,8 @@ class Meter:
         now, cpu_now, stolen_now = self._last
         seconds = now - began
         cores = {name: (cpu_now[name] - cpu[name]) / seconds for name in cpu_now.keys() & cpu.keys()}
-        known = stolen is not None and stolen_now is not None
-        return Costs(
-            seconds=seconds,
-            cores={name: cores[name] for name in self._pids if name in cores},
-            stolen_cores=(stolen_now - stolen) / seconds if known and stolen_now is not None and stolen is not None else None,
-        )
+        gone = None if stolen is None or stolen_now is None else (stolen_now - stolen) / seconds
+        return Costs(seconds, {name: cores[name] for name in self._pids if name in cores}, gone)
 
     def _read(self) -> tuple[float, dict[str, float], float | None]:
         used = {name: cpu_seconds(pid) for name, pid in self._pids.items()}

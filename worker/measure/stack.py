@@ -10,19 +10,21 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, NoReturn, Self, TypeVar
 
-from worker.bus import Bus, BusOptions
-from worker.cli.command import CommandError
+from worker.bus import Bus
+from worker.connection import BusOptions
 from worker.embedded import EmbeddedServer
-from worker.errors import NoResponders, RequestTimeout
+from worker.errors import NoResponders, RequestTimeout, WorkerError
 from worker.layers import PREFIX
 from worker.measure.control import child_environment
 from worker.sections import Settings
 from worker.wire.subjects import pool_subject
+
+T = TypeVar("T")
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 15.0
@@ -40,6 +42,10 @@ if sys.platform == "linux":
 from worker.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """
+
+
+class StackFailed(WorkerError):
+    """The benchmark's worker did not come up, or did not last."""
 
 
 class OwnStack:
@@ -82,11 +88,21 @@ class OwnStack:
     ) -> None:
         await self._stop()
 
-    async def ended(self) -> None:
-        """Waits for the worker to end, which it should not. Raises CommandError then."""
+    async def while_it_runs(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` gives. Raises StackFailed if the worker ends meanwhile, which it should not."""
+        working, ended = asyncio.ensure_future(work), asyncio.ensure_future(self._ended())
+        try:
+            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+            return await (working if working.done() else ended)
+        finally:
+            for task in (working, ended):
+                task.cancel()
+            await asyncio.gather(working, ended, return_exceptions=True)
+
+    async def _ended(self) -> NoReturn:
         assert self._worker is not None
         code = await self._worker.wait()
-        raise CommandError(f"the worker ended with status {code}: {self._last_words()}")
+        raise StackFailed(f"the worker ended with status {code}: {self._last_words()}")
 
     async def _start_worker(self) -> None:
         config = self._folder / "worker.toml"
@@ -114,10 +130,10 @@ class OwnStack:
                         return
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise CommandError(f"the worker does not answer within {START_TIMEOUT_S:g} s") from None
+            raise StackFailed(f"the worker does not answer within {START_TIMEOUT_S:g} s") from None
         finally:
             await bus.close()
-        await self.ended()
+        await self._ended()
 
     async def _stop(self) -> None:
         worker, self._worker = self._worker, None

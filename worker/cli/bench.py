@@ -1,0 +1,127 @@
+"""``antiphon bench``: many live sessions through a real NATS server, or one very long one, and what they show."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg, CliToggleFlag
+
+from worker.cli.command import Command, CommandError
+from worker.measure import report
+from worker.measure.ladder import Climb, climb
+from worker.measure.load import Mode, Plan
+from worker.measure.machine import Machine, this_machine
+from worker.measure.rig import Rig, rigged
+from worker.measure.soak import SoakFailed
+from worker.measure.stalls import Phase
+from worker.measure.texts import UTTERANCES, read_texts
+from worker.sections import Token
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STDOUT = Path("-")
+
+
+class Bench(Command):
+    """Measure how many sessions speak at once and how promptly, or whether the worker's memory grows.
+
+    "sessions": N slots, each of which opens a session with a whole text (or types it), hears it on an ideal player,
+    and opens the next when it has ended; all N begin in the same instant. "soak": one session at pace fast. Unless
+    told otherwise, a nats-server and a worker are started for it, each a process of its own.
+
+    Exit code 1: nothing could be measured; soak: the memory grows.
+    """
+
+    what: CliPositionalArg[Literal["sessions", "soak"]] = Field(default="sessions", description="sessions or soak")
+    sessions: int = Field(default=16, ge=1, le=4096, description="sessions at once")
+    seconds: float = Field(default=60.0, gt=0, description="for how long sessions follow each other")
+    mode: Mode = Field(default="whole", description="give each text at once, or type it")
+    char_ms: float = Field(default=20.0, ge=0, description="time between two characters, if typed")
+    text_file: Path | None = Field(default=None, description="UTF-8 file; each paragraph is a session's text")
+    find_limit: CliToggleFlag[bool] = Field(
+        default=False, description="more and more sessions, from --sessions on, until the first underrun or refusal"
+    )
+    step: int = Field(default=2, ge=1, description="sessions added at a time")
+    minutes: float = Field(default=20.0, gt=0, description="soak: minutes of audio")
+    server: Literal["own", "configured"] = Field(
+        default="own", description="a server and a worker of our own, or the configured server and who serves there"
+    )
+    tenant: Token = Field(default="default", description="whose sessions, on the configured server")
+    seed: int = Field(default=0, ge=0, description="of the speech and of the order of the texts")
+    idle_seconds: float = Field(default=2.0, ge=0, description="watch the machine alone for so long before the load")
+    json_file: Path | None = Field(default=None, alias="json", description="write all figures to a file; -: to stdout")
+
+    async def cli_cmd(self) -> int:
+        if self.what == "soak" and self.server != "own":
+            raise CommandError("--server: soak looks into the worker's process, so it starts its own")
+        texts = UTTERANCES if self.text_file is None else read_texts(self.text_file)
+        machine = this_machine()
+        self._tell("starting a nats-server and a worker" if self.server == "own" else "connecting")
+        async with rigged(self, texts, own=self.server == "own", tenant=self.tenant, seed=self.seed) as rig:
+            return await rig.guarded(self._soak(rig, machine) if self.what == "soak" else self._sessions(rig, machine))
+
+    async def _sessions(self, rig: Rig, machine: Machine) -> int:
+        await rig.warm_up()
+        idle = await rig.watch(self.idle_seconds)
+        climbed = await climb(lambda n: self._run(rig, n, idle), self.sessions, self.step, once=not self.find_limit)
+        figures = report.document(self._plan(), machine, idle, climbed.runs)
+        if self.find_limit:
+            figures["limit"] = climbed.as_dict()
+            self._console().print(_told(climbed))
+        self._write(figures)
+        return 0 if climbed.runs[0].summary.opened else 1
+
+    async def _run(self, rig: Rig, sessions: int, idle: Phase) -> report.Run:
+        self._tell(f"{sessions} sessions for {self.seconds:g} s")
+        run = await rig.measure(Plan(sessions, self.seconds, self.mode, self.char_ms))
+        report.show(self._console(), run, idle)
+        return run
+
+    async def _soak(self, rig: Rig, machine: Machine) -> int:
+        soak = rig.soak(self.minutes)
+        self._tell(f"{self.minutes:g} minutes of audio")
+        try:
+            await soak.run()
+            growth = soak.samples.judge()
+        except (SoakFailed, ValueError) as error:
+            raise CommandError(f"soak: {error}") from None
+        for line in report.soak_lines(soak, growth):
+            self._console().print(line)
+        figures = {"plan": self._plan(), "machine": report.machine_dict(machine), **report.soak_dict(soak, growth)}
+        self._write(figures)
+        return 0 if growth.flat else 1
+
+    def _plan(self) -> dict[str, object]:
+        """What was asked for, and the settings that were not the defaults."""
+        own = set(type(self).model_fields) - set(Command.model_fields) - {"json_file"}
+        asked = self.model_dump(mode="json", include=own)
+        sections = set(Command.model_fields) - {"config", "print_config", "nats"}
+        settings = self.model_dump(mode="json", include=sections, exclude_unset=True)
+        return {**asked, "settings": settings, "warm_up_sessions": 1}
+
+    def _write(self, figures: Mapping[str, object]) -> None:
+        if self.json_file is not None:
+            text = json.dumps(figures, indent=1) + "\n"
+            if self.json_file == STDOUT:
+                sys.stdout.write(text)
+            else:
+                self.json_file.write_text(text, encoding="utf-8")
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(file=sys.stderr if self.json_file == STDOUT else sys.stdout, highlight=False, soft_wrap=True)
+
+    def _tell(self, what: str) -> None:
+        print(f"bench: {what}", file=sys.stderr, flush=True)
+
+
+def _told(climbed: Climb) -> str:
+    reached = "not even the first load went" if climbed.clean is None else f"{climbed.clean} sessions at once went"
+    return f"{reached} without a fault; then {climbed.limit}"
