@@ -119,7 +119,7 @@ class Speech:
         ``played_ms``: session media time that the listener has heard. ``gen``: the generation to end, if that may have
         changed meanwhile; one that has ended already is left alone.
         """
-        if self.over or self._cancelled or (gen is not None and gen < self.gen):
+        if self.over or self._cancelled or self._ready is None or (gen is not None and gen < self.gen):
             return
         self._cancelled = not keep
         self._line.say(self._outbox.cancel(played_ms, keep))

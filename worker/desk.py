@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import get_args
 
 from engine.contract import ModelInfo, SlotOptions
@@ -19,7 +20,7 @@ from worker.audio import OutputChain
 from worker.bus import Bus, Message
 from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
-from worker.narration import Narration, Outlet
+from worker.narration import Opening
 from worker.sections import Settings
 from worker.session import LiveSession, Phase, Plumbing
 from worker.telemetry import Telemetry
@@ -36,8 +37,6 @@ EGRESS_POLL_S = 0.02
 SEED_BITS = 53
 """Of a seed made here: every JSON reader keeps these exactly."""
 
-Narrate = Callable[[Open, Outlet], Narration]
-
 
 class FrontDesk:
     """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first; one
@@ -52,13 +51,16 @@ class FrontDesk:
         *,
         submit: Callable[[sched.Command], None],
         limit: Callable[[], int],
-        narrate: Narrate,
+        opening: Callable[[Open], Opening],
+        reader: Executor,
         version: str,
         slots: int,
     ) -> None:
-        """``slots``: rows of the engine; ``limit``: sessions that admission allows now."""
+        """``limit``: sessions that admission allows now; ``slots``: rows of the engine; ``opening``: how the text of
+        such a session is read, or WireError; ``reader``: where, if it is long."""
         self._bus, self._settings, self._model, self._telemetry = bus, settings, model, telemetry
         self._submit_to, self._limit_now, self._version, self._slots = submit, limit, version, slots
+        self._opening = opening
         worker = settings.worker
         limits = events.Limits(
             text_chars=worker.text_chars,
@@ -72,7 +74,7 @@ class FrontDesk:
         self._loop = asyncio.get_running_loop()
         self._plumbing = Plumbing(
             submit=self._submit,
-            narrate=narrate,
+            reader=reader,
             telemetry=telemetry,
             now=self._loop.time,
             frame_samples=model.frame_samples,
@@ -170,11 +172,7 @@ class FrontDesk:
             frame_ms=self._model.frame_ms,
             limits=self._offer.limits,
         )
-        try:
-            session.begin(ready)
-        except Exception:
-            session.egress.close()
-            raise
+        session.begin(ready)
         self._sessions[session_id], self._tenants[session_id] = session, tenant
         self._emptied.clear()
         self._retarget()
@@ -182,6 +180,7 @@ class FrontDesk:
     def _make(
         self, session_id: str, tenant: str, settled: Open, message: Message, content: codec.ContentType
     ) -> LiveSession:
+        opening = self._opening(settled)  # before anything is begun that would have to be ended
         audio = settled.format.encoding
         assert audio in get_args(AudioEncoding)
         chain = OutputChain(
@@ -199,7 +198,7 @@ class FrontDesk:
             "pace": settled.pace,
         }
         span = self._telemetry.session_opened(message.headers, session=session_id, tenant=tenant, attributes=attributes)
-        return LiveSession(session_id, settled, self._slot_options(settled), egress, span, self._plumbing)
+        return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
 
     def _slot_options(self, settled: Open) -> SlotOptions:
         names = ("seed", "temperature", "top_k", "padding_bonus", "max_padding")

@@ -22,7 +22,7 @@ from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
 from worker.errors import BusUnavailable, bad_request
-from worker.narration import LIGHT_CHARS, Narration, Opening, Outlet
+from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
 from worker.sections import ModelSettings, NatsSettings, SchedulerSettings, Settings
 from worker.telemetry import Telemetry
@@ -82,9 +82,7 @@ async def running(
             if desk is not None:
                 desk.deliver(events)
 
-        engine = EngineThread(
-            load or (lambda: _load(settings.model)), deliver, _rules(settings.scheduler)
-        )
+        engine = EngineThread(load or (lambda: _load(settings.model)), deliver, _rules(settings.scheduler))
         loading = asyncio.ensure_future(engine.start())
         stack.push_async_callback(_abandon, loading)
         bus_options = await serving(settings.nats, stack)
@@ -105,9 +103,6 @@ async def running(
         stack.callback(reader.shutdown, wait=False, cancel_futures=True)
         opening = await asyncio.to_thread(_text_streams, settings.model, frame_engine.info)
 
-        def narrate(settled: Open, outlet: Outlet) -> Narration:
-            return Narration(opening(settled), reader, outlet)
-
         def submit(command: Command) -> None:
             engine.submit(command)
 
@@ -118,7 +113,8 @@ async def running(
             telemetry,
             submit=submit,
             limit=lambda: engine.loop.limit,
-            narrate=narrate,
+            opening=opening,
+            reader=reader,
             version=version,
             slots=frame_engine.capacity,
         )

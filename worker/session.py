@@ -16,6 +16,7 @@ import dataclasses
 import enum
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from engine.contract import Entry, SlotFrame, SlotOptions
@@ -23,7 +24,7 @@ from scheduler import messages as sched
 from scheduler.errors import InboxFull
 from worker.egress import Egress
 from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
-from worker.narration import Narration, Outlet
+from worker.narration import Narration, Opening, Outlet
 from worker.tally import Tally
 from worker.telemetry import SessionSpan, Telemetry
 from worker.wire import events, requests
@@ -49,8 +50,8 @@ class Plumbing:
 
     submit: Callable[[sched.Command], None]
     """To the step loop. Raises InboxFull, but not for a ``Cancel`` that frees the row."""
-    narrate: Callable[[Open, Outlet], Narration]
-    """A fresh text side for a generation of a session with these options."""
+    reader: Executor
+    """Where long texts are read."""
     telemetry: Telemetry
     now: Callable[[], float]
     frame_samples: int
@@ -62,13 +63,20 @@ class Plumbing:
 
 class LiveSession:
     def __init__(
-        self, session: str, settled: Open, options: SlotOptions, egress: Egress, span: SessionSpan, plumbing: Plumbing
+        self,
+        session: str,
+        settled: Open,
+        options: SlotOptions,
+        opening: Opening,
+        egress: Egress,
+        span: SessionSpan,
+        plumbing: Plumbing,
     ) -> None:
         self.id = session
         self.settled = settled
         self.egress = egress
         self.phase = Phase.OPEN
-        self._options, self._span, self._p = options, span, plumbing
+        self._options, self._opening, self._span, self._p = options, opening, span, plumbing
         self._tally = Tally(plumbing.now())
         self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
         self._pinged = False
@@ -90,18 +98,25 @@ class LiveSession:
 
     def begin(self, ready: events.Ready) -> None:
         """Ask for a row and answer the open. Raises InboxFull or WireError; then nothing was sent, nothing is held."""
-        credit = self.settled.credit_ms
-        pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
-        self._p.submit(sched.Open(self.id, self._options, pace, self.settled.lead_ms, credit))
         try:
-            self.egress.event(ready)
-        except MessageTooLarge as error:
-            self._p.submit(sched.Cancel(self.id))
-            raise too_large("the options, which ready repeats", error.limit, "bytes") from None
+            self._ask_for_row()
+            try:
+                self.egress.event(ready)
+            except MessageTooLarge as error:
+                self._p.submit(sched.Cancel(self.id))
+                raise too_large("the options, which ready repeats", error.limit, "bytes") from None
+        except (InboxFull, WireError) as error:
+            self._leave("failed", error.code if isinstance(error, WireError) else "no_capacity")
+            raise
         if self.settled.text:
             self._take_text(self.settled.text)
         if self.settled.final:
             self._finish()
+
+    def _ask_for_row(self) -> None:
+        credit = self.settled.credit_ms
+        pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
+        self._p.submit(sched.Open(self.id, self._options, pace, self.settled.lead_ms, credit))
 
     def tick(self, now: float) -> None:
         """Once a second: silence, absent listeners, time limits."""
@@ -342,12 +357,14 @@ class LiveSession:
         self.phase = Phase.OVER
         self._narration.close()
         self._tally.resume(self._p.now())
-        usage = self.usage()
-        self.egress.event(events.End(reason=reason, usage=usage))
+        self.egress.event(events.End(reason=reason, usage=self.usage()))
+        self._leave(reason, error)
+
+    def _leave(self, reason: events.EndReason, error: ErrorCode | None) -> None:
         self.egress.close()
         if self.egress.shed:
             self._p.telemetry.shed(self.egress.shed)
-        self._p.telemetry.session_ended(self._span, reason, usage, error)
+        self._p.telemetry.session_ended(self._span, reason, self.usage(), error)
 
     def usage(self) -> events.Usage:
         return self._tally.usage(1000.0 * self.egress.pts / self.settled.format.sample_rate)
@@ -361,7 +378,7 @@ class LiveSession:
     # --- to the engine --------------------------------------------------------------------------------------------
 
     def _new_narration(self) -> Narration:
-        return self._p.narrate(self.settled, Outlet(self._push, self._tell_need, self._unreadable))
+        return Narration(self._opening, self._p.reader, Outlet(self._push, self._tell_need, self._unreadable))
 
     def _unreadable(self) -> None:
         self._give_up(WireError("internal", "the text could not be read"))

@@ -160,7 +160,9 @@ def is_abbreviation(word: Word) -> bool:
     key = word.core.lower()
     if key in _STOPLESS or key in _PHRASES:
         return True
-    return (word.stopped and key in _AMBIGUOUS_STOP) or (word.tail == "" and key in _NUMBERED and key not in ("no", "art", "p"))
+    return (word.stopped and key in _AMBIGUOUS_STOP) or (
+        word.tail == "" and key in _NUMBERED and key not in ("no", "art", "p")
+    )
 
 
 def closing(view: View, taken: int = 1) -> str:

@@ -21,6 +21,7 @@ SIGNS = frozenset(
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MOJIBAKE = re.compile("[\u00c2\u00c3\u00c5\u00d0\u00e2\u00f0\u00ef][^A-Za-z\\s]")
+_MERIDIEM_SPAN = re.compile(r"([ap]\.m\.)-(?=\d)", re.IGNORECASE)
 _KEYCAP = re.compile("[0-9#*]\ufe0f?\u20e3")
 _SUPERSCRIPT = re.compile("\u207b?[\u00b9\u00b2\u00b3\u2070\u2074-\u2079]+")
 _INVISIBLE = (
@@ -102,6 +103,8 @@ def clean(raw: str) -> tuple[str, Notes]:
     """A raw word as the rules want it, and what was dropped from it. Linear in its length."""
     if "&" in raw and ";" in raw:
         raw = _unescape(_unescape(raw))
+    if ".m.-" in raw:
+        raw = _MERIDIEM_SPAN.sub(r"\1 to ", raw)
     if raw.isascii():
         return (raw if raw.isprintable() else _CONTROL.sub("", raw)), NOTHING
     if _MOJIBAKE.search(raw):

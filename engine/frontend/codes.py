@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 from engine.frontend.letters import spell_out, word_or_letters
-from engine.frontend.numerals import cardinal, pairs, spell
+from engine.frontend.numerals import cardinal, pairs, spell, year
 from engine.frontend.words import Kind, Reading, View
 
-_MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+(?:'?s)?")
+_MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+")
 _HYPHENED = re.compile(r"(?=.*\d)(?=.*[A-Z])[A-Z0-9]+(?:-[A-Z0-9]+)+")
 _HEX = re.compile(r"(?=.*\d)(?:0x)?[0-9a-fA-F]{4,}(?:-[0-9a-fA-F]{4,})+")
 _SCAN_LINES = re.compile(r"([1-9]\d{2,3})([pi])")
+_DATED = re.compile(r"([A-Z]{2,4})((?:19|20)\d\d)")
+_ZONE = re.compile(r"(UTC|GMT)([-+])(\d{1,2})")
 _RUN = re.compile(r"[A-Za-z]+|\d+")
 _MOST_RUNS = 6
 _LONGEST = 16
@@ -21,6 +23,8 @@ _GROUP = 4
 
 def read(view: View) -> Reading | None:
     core = view.core
+    if zone := _ZONE.fullmatch(core):
+        return Reading(f"{spell_out(zone[1])} {'plus' if zone[2] == '+' else 'minus'} {cardinal(int(zone[3]))}")
     if _HEX.fullmatch(core):
         return Reading(", ".join(_characters(part) for part in core.split("-")), kind=Kind.SPELLED)
     if _HYPHENED.fullmatch(core):
@@ -46,6 +50,8 @@ def _characters(text: str) -> str:
 def _runs(core: str) -> str:
     if scan_lines := _SCAN_LINES.fullmatch(core):
         return f"{pairs(int(scan_lines[1]))} {scan_lines[2].upper()}"
+    if dated := _DATED.fullmatch(core):
+        return f"{spell_out(dated[1])} {year(int(dated[2]))}"
     return " ".join(_digits(run) if run.isdigit() else _letters(run) for run in _RUN.findall(core))
 
 

@@ -27,7 +27,9 @@ _DAYS = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?-(\d{1,2})(?:st|nd|rd|th)?")
 _DECADE = re.compile(r"'?(\d0)'?s")
 _LONG_DECADE = re.compile(r"(\d{3}0)'?s")
 _SHORT_YEAR = re.compile(r"'(\d\d)")
+_YEARS_OWN = re.compile(r"(\d{4})'s")
 _YEARS = re.compile(r"(\d{4})-(\d{4}|\d{2})")
+_NAMED_SPAN = re.compile(r"([A-Z][A-Za-z]{2,4})-([A-Z][A-Za-z]{2,4})")
 _ON = listed("on by until till due before after since from through dated between starting")
 _BEFORE_YEAR = listed(
     "in since by from until till before after year during around circa early late mid summer spring winter fall "
@@ -45,6 +47,8 @@ _TENS = ordered("zeros tens twenties thirties forties fifties sixties seventies 
 
 
 def read(view: View) -> Reading | None:
+    if (span := _NAMED_SPAN.fullmatch(view.core)) and (spoken := _named_span(span[1].lower(), span[2].lower())):
+        return Reading(spoken)
     return _numeric(view) or _in_words(view) or _decade(view) or _plain_year(view)
 
 
@@ -65,6 +69,14 @@ def _numeric(view: View) -> Reading | None:
         return Reading(date) if date else None
     if (short := _SHORT.fullmatch(core)) and view.context.last in _ON and (date := _date(int(short[1]), int(short[2]))):
         return Reading(date)
+    return None
+
+
+def _named_span(first: str, last: str) -> str | None:
+    """ "Mon-Fri", "Jan-Mar"."""
+    for names in (WEEKDAYS, MONTHS):
+        if first in names and last in names:
+            return f"{names[first]} to {names[last]}"
     return None
 
 
@@ -109,6 +121,8 @@ def _decade(view: View) -> Reading | None:
         return Reading(_TENS[int(found[1][0])])
     if found := _LONG_DECADE.fullmatch(core):
         return Reading(long_decade(found[1]))
+    if (found := _YEARS_OWN.fullmatch(core)) and _may_be_year(found[1]):
+        return Reading(f"{year(int(found[1]))}'s")
     if found := _SHORT_YEAR.fullmatch(core):
         return Reading(f"oh {spell(found[1][1])}" if found[1][0] == "0" else cardinal(int(found[1])))
     if (found := _YEARS.fullmatch(core)) and _may_be_year(found[1]):

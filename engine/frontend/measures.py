@@ -98,10 +98,13 @@ _NOT_APART = frozenset(("in", "s", "l", "m", "V", "W", "pt", "pts"))
 """Ambiguous as words of their own, unless a full stop shows that they are abbreviations."""
 _QUANTITY = re.compile(rf"([-+]?)({NUMBER})(?:-({NUMBER}))?-?([A-Za-z°][A-Za-z°/]*(?:\^[23])?)")
 _COUNT = re.compile(rf"([-+]?)({NUMBER})(?:-({NUMBER}))?")
+_DURATION = re.compile(r"(\d{1,2})h(\d{1,2})(?:m|min)?")
 _FEET = re.compile(r"(\d+)'(?:(\d+)(?:\"|'')?)?")
 
 
 def read(view: View) -> Reading | None:
+    if (span := _DURATION.fullmatch(view.core)) and int(span[2]) < 60:
+        return Reading(f"{_say('', span[1], None, 'h', False)} {_say('', str(int(span[2])), None, 'min', False)}")
     if feet := _FEET.fullmatch(view.core):
         return Reading(f"{cardinal(int(feet[1]))} {'foot ' + cardinal(int(feet[2])) if feet[2] else 'feet'}")
     if view.core in _BY_THEMSELVES:
@@ -124,7 +127,7 @@ def _apart(view: View) -> Reading | None:
         return None
     if unit == "in" and view.context.last in ("ft", "feet", "foot"):
         return Reading(_say(found[1], found[2], found[3], unit, False), taken=2)
-    if unit in _NOT_APART and (view.words[1].tail != "." or (unit == "in" and len(view.words) < 3)):
+    if unit in _NOT_APART and not view.words[1].stopped:
         return None
     return Reading(_say(found[1], found[2], found[3], unit, False), taken=2)
 

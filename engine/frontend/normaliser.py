@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.frontend import (
     abbreviations,
@@ -88,11 +88,15 @@ class Normaliser:
     def lookahead(self, word: Word, pronunciations: Pronunciations = _NO_SPELLINGS) -> int:
         """How many words after this one its reading depends on: 0, 1 or 2."""
         core = word.core
-        if not core or core in ("A", "I"):
+        if not core:
+            return 0
+        if word.tail == ELLIPSIS:
+            return 1
+        if core in ("A", "I"):
             return 0
         if pronunciations.find(core) is not None:
             return int(abbreviations.stop_is_open(word))
-        if word.tail != ELLIPSIS and _reads_itself(word):
+        if _reads_itself(word):
             return 0
         return 2 if _FAR_SEEING.search(core) else 1
 
@@ -129,7 +133,17 @@ class Normaliser:
             return Reading(word.core, kind=Kind.MONTH if dates.is_month(word.core) else Kind.OTHER)
         if word.core == "I":
             return roman.read(view) or Reading("I")
-        return self._by_rule(view) or (Reading(word.core) if word.plain else symbols.read(view, self._part))
+        if reading := self._by_rule(view) or self._possessive(view):
+            return reading
+        whole = word.plain and "-" not in word.core
+        return Reading(word.core) if whole else symbols.read(view, self._part)
+
+    def _possessive(self, view: View) -> Reading | None:
+        if not view.core.endswith("'s"):
+            return None
+        owner = replace(view.words[0], core=view.core[:-2])
+        reading = self._by_rule(View((owner,), view.context)) if owner.core else None
+        return replace(reading, text=f"{reading.text}'s") if reading else None
 
     def _by_rule(self, view: View) -> Reading | None:
         for rule in _RULES:
@@ -139,7 +153,7 @@ class Normaliser:
 
     def _part(self, view: View) -> Reading | None:
         word = view.words[0]
-        return Reading(word.core) if _reads_itself(word) else self._by_rule(view)
+        return Reading(word.core) if _reads_itself(word) else self._by_rule(view) or self._possessive(view)
 
     def _spelling(self, spelling: str) -> str:
         """A caller's spelling in the voice's characters."""

@@ -21,6 +21,7 @@ _RATIO = re.compile(r"(\d{1,4}):(\d{1,4})")
 _DIMENSIONS = re.compile(rf"{NUMBER}(?:[x×]{NUMBER})+")
 _MULTIPLE = re.compile(rf"({NUMBER})[xX×]")
 _SCALED = re.compile(rf"({NUMBER})(k|K|M|mn|bn|Bn|B|tn)")
+_MIXED = re.compile(r"(\d+)-(\d+)/(\d+)")
 _PLUS = re.compile(rf"({NUMBER})\+")
 _SCIENTIFIC = re.compile(rf"([-+]?{NUMBER})[eE]([-+]?\d{{1,4}})")
 _HASH = re.compile(r"#(\d+)")
@@ -50,17 +51,23 @@ _SIGNS = {
 }
 _FIXED = {
     "24/7": "twenty four seven",
+    "24x7": "twenty four seven",
     "9/11": "nine eleven",
     "007": "double oh seven",
     "7-Eleven": "seven eleven",
     "3D": "three D",
 }
+_BETWEEN = {"x": "times", "X": "times", "\u00d7": "times", "/": "divided by", "\u00f7": "divided by"}
 _CODED = listed(
     "order account ticket reference ref tracking confirmation invoice case policy claim card serial zip postcode "
     "booking reservation number passcode password isbn routing badge license licence passport member customer "
     "shipment parcel transaction receipt"
 )
 _SHORT_CODED = listed("code pin id otp extension ext cvv")
+_PLACED = listed("apt apartment seat row gate unit room suite terminal platform class bus building block door size")
+_STATES = listed(
+    "al ak az ar ca ct dc fl ga ia il ks ky md mn mo ms mt nc nd ne nh nj nm nv ny ri sc sd tn tx ut va vt wa wi wv wy"
+)
 _LINKS = listed("is was number no in id code with # are")
 _PAIRED = listed("room flight route highway interstate suite apartment apt bus gate hwy boeing area building")
 _STREETS = listed("st street ave avenue rd road blvd boulevard dr drive lane ln court ct way place pl")
@@ -70,6 +77,8 @@ _SECTIONED = listed("section sections version chapter clause article paragraph s
 def read(view: View) -> Reading | None:
     if view.core in _FIXED:
         return Reading(_FIXED[view.core])
+    if view.core in _BETWEEN and view.context.last[-1:].isdigit() and view.next[:1].isdigit():
+        return Reading(_BETWEEN[view.core])
     return _fraction(view) or _compound(view) or _bare(view)
 
 
@@ -77,6 +86,8 @@ def _fraction(view: View) -> Reading | None:
     core = view.core
     if core.isdigit() and (part := _FRACTION.fullmatch(view.next)) and 0 < int(part[1]) < int(part[2]) <= 100:
         return Reading(mixed(core, int(part[1]), int(part[2])), taken=2)
+    if (joined := _MIXED.fullmatch(core)) and 0 < int(joined[2]) < int(joined[3]) <= 100:
+        return Reading(mixed(joined[1], int(joined[2]), int(joined[3])))
     found = _FRACTION.fullmatch(core)
     if found is None:
         return None
@@ -115,20 +126,23 @@ def _compound(view: View) -> Reading | None:
     if _DOTTED.fullmatch(core):
         return Reading(_dotted_number(view))
     if found := _RANGE.fullmatch(core):
+        if found[1] == found[2]:
+            return Reading(f"{number(found[1])} {number(found[2])}")
         if _is_grouped_code(found[1], found[2]):
             return Reading(f"{spell(found[1])}, {spell(found[2])}")
         return Reading(f"{number(found[1])} to {number(found[2])}")
     if found := _RATIO.fullmatch(core):
         return Reading(f"{number(found[1])} to {number(found[2])}")
-    return _multiple(core)
+    return _multiple(view)
 
 
-def _multiple(core: str) -> Reading | None:
+def _multiple(view: View) -> Reading | None:
+    core = view.core
     if _DIMENSIONS.fullmatch(core):
         return Reading(" by ".join(_side(side) for side in re.split("[x×]", core)))
     if found := _MULTIPLE.fullmatch(core):
         return Reading(f"{number(found[1])} times")
-    if found := _SCALED.fullmatch(core):
+    if (found := _SCALED.fullmatch(core)) and view.context.last not in _PLACED:
         return Reading(f"{number(found[1])} {_SCALES[found[2]]}")
     if found := _PLUS.fullmatch(core):
         return Reading(f"{number(found[1])} plus")
@@ -180,6 +194,8 @@ def _bare(view: View) -> Reading | None:
 
 def _is_code(view: View) -> bool:
     core, last, before = view.core, view.context.last, view.context.before
+    if view.context.titled and last in _STATES and len(core) == 5:
+        return True
     announced = {last, before} if last in _LINKS else {last}
     if announced & _SHORT_CODED:
         return len(core) >= 3

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from engine.frontend.numerals import number
-from engine.frontend.words import Context, Reading, View, Word
+from engine.frontend.words import Context, Reading, View, parse
 
 _FIXED = {
     "C#": "C sharp",
@@ -40,6 +40,7 @@ _NAMES = {
     ">=": "greater than or equal to",
     "<<": "less than less than",
     ">>": "greater than greater than",
+    "**": "to the power of",
     "^": "to the power of",
     "\\": "backslash",
     "$": "dollar",
@@ -65,8 +66,10 @@ _NAMES = {
     "\u00b5": "micro",
     "\u03a9": "ohm",
 }
-_PARTS = re.compile(r"([-/_,;:!?()\[\]{}\"|*~`\\<>=&+@#^%]+)")
-_ATOMS = re.compile(r"[A-Za-z']+|\d+(?:[.,]\d+)*|<=|>=|!=|==|<<|>>|.")
+_POWERS = {"2": "squared", "3": "cubed"}
+_CLAUSES = re.compile(r"((?:[-_,;:?()\[\]{}\"|~`]|!(?!=))+)")
+_OPERANDS = re.compile(r"(<=|>=|!=|==|<<|>>|\*\*|[/*\\<>=&+@#^%]+)")
+_ATOMS = re.compile(r"[A-Za-z']+|\d+(?:[.,]\d+)*|.")
 _PAUSES = ",;:!?"
 
 Read = Callable[[View], Reading | None]
@@ -74,45 +77,65 @@ Read = Callable[[View], Reading | None]
 
 def read(view: View, part_of: Read) -> Reading:
     """``part_of`` reads a part that stands between signs, or gives None."""
-    core = view.core
-    if core in _FIXED:
-        return Reading(_FIXED[core])
-    core = core.replace("(s)", "s")
+    if view.core in _FIXED:
+        return Reading(_FIXED[view.core])
+    return Reading(" ".join(_clauses(view.core.replace("(s)", "s"), view.context, part_of)))
+
+
+def _clauses(core: str, context: Context, part_of: Read) -> list[str]:
+    """Parts between hyphens, punctuation and brackets. A hyphen between two numbers says "to"."""
+    pieces = _CLAUSES.split(core)
     words: list[str] = []
-    context = view.context
-    for index, part in enumerate(_PARTS.split(core)):
-        if not part:
-            continue
-        if index % 2:
-            words = _sign(words, part, core)
-            continue
-        word = Word(part, "", 0, 0)
-        reading = Reading("A") if part == "A" else part_of(View((word,), context))
-        words.append(reading.text if reading else _atoms(part))
-        context = Context(last=part.lower())
-    return Reading(" ".join(words))
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            words += _part(piece, context, part_of, _operands)
+            context = Context(last=piece.lower())
+        elif piece[0] in _PAUSES and words and words[-1][-1] not in _PAUSES:
+            words[-1] += piece[0]
+        elif piece == "-" and _numeric(pieces[index - 1]) and _numeric(pieces[index + 1]):
+            words.append("to")
+    return words
 
 
-def _sign(words: list[str], signs: str, core: str) -> list[str]:
-    """The words so far with what a run of signs adds to them."""
-    if signs in ("-", "_", "/") and words:
-        return words
-    if signs in _NAMES:
-        return [*words, _NAMES[signs]]
-    if signs[0] in _PAUSES and words:
-        return [*words[:-1], words[-1] + signs[0], *_names(signs[1:])]
-    if set(signs) <= {"/"}:
-        return [*words, "slash"]
-    if signs == "*" and re.search(r"\d\*|\*\d", core):
-        return [*words, "times"]
-    return [*words, *_names(signs)]
+def _operands(core: str, context: Context, part_of: Read) -> list[str]:
+    """Parts between operators."""
+    pieces = _OPERANDS.split(core)
+    words: list[str] = []
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            words += _part(piece, context, part_of, _atoms)
+            context = Context(last=piece.lower())
+        elif set(piece) <= {"/"}:
+            words += [] if words else ["slash"]
+        elif piece == "^" and pieces[index + 1] in _POWERS:
+            words.append(_POWERS[pieces[index + 1]])
+            pieces[index + 1] = ""
+        elif piece == "*" and (_numeric(pieces[index - 1]) or _numeric(pieces[index + 1])):
+            words.append("times")
+        else:
+            words += [_NAMES[piece]] if piece in _NAMES else _names(piece)
+    return words
+
+
+def _part(
+    text: str, context: Context, part_of: Read, otherwise: Callable[[str, Context, Read], list[str]]
+) -> list[str]:
+    word = parse(text, 0, 0)
+    if not word.core:
+        return []
+    reading = Reading("A") if word.core == "A" else part_of(View((word,), context))
+    return [reading.text] if reading else otherwise(word.core, context, part_of)
+
+
+def _numeric(text: str) -> bool:
+    return any(char.isdigit() for char in text)
 
 
 def _names(signs: str) -> list[str]:
-    return [_NAMES[sign] for sign in re.findall(r"<=|>=|!=|==|<<|>>|.", signs) if sign in _NAMES]
+    return [_NAMES[sign] for sign in signs if sign in _NAMES]
 
 
-def _atoms(part: str) -> str:
+def _atoms(part: str, context: Context, part_of: Read) -> list[str]:
     """The last resort: runs of letters as they are, numbers as numbers, "." between two of them as "dot"."""
     words: list[str] = []
     for atom in _ATOMS.findall(part):
@@ -120,11 +143,8 @@ def _atoms(part: str) -> str:
             words.append(atom)
         elif atom[0].isdigit():
             pieces = re.split("[.,]", atom)
-            words.append(
-                number(atom) if re.fullmatch(r"\d{1,15}(?:\.\d+)?", atom) else " dot ".join(map(number, pieces))
-            )
-        elif atom == ".":
-            words.append("dot")
+            decimal = re.fullmatch(r"\d{1,15}(?:\.\d+)?", atom)
+            words.append(number(atom) if decimal else " dot ".join(map(number, pieces)))
         else:
-            words += _names(atom)
-    return " ".join(words)
+            words += ["dot"] if atom == "." else _names(atom)
+    return words

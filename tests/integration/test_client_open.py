@@ -159,6 +159,17 @@ async def test_closing_the_client_cancels_what_is_live_and_tells_its_readers(
         await reader
 
 
+async def test_closing_the_client_ends_an_open_that_waits(
+    server: EmbeddedServer, worker: ScriptedWorker, pool: str
+) -> None:
+    client = await Client.connect(BusOptions((server.url,)), pool=pool)
+    opening = asyncio.ensure_future(client.open(Open(), timeout_s=LONG_S))
+    await worker.session()
+    await client.close()
+    with pytest.raises(ClientError, match="the client was closed"):
+        await opening
+
+
 async def test_no_server_is_named(unused_tcp_port: int) -> None:
     options = BusOptions((f"nats://127.0.0.1:{unused_tcp_port}",))
     with pytest.raises(BusUnavailable, match=f"127.0.0.1:{unused_tcp_port}"):

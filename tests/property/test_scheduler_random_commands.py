@@ -274,4 +274,4 @@ class RandomCommands(RuleBasedStateMachine):
 
 
 TestRandomCommands = RandomCommands.TestCase
-TestRandomCommands.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomCommands.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -31,7 +31,7 @@ class Parrot(Command):
     probes: CliSuppress[ProbesSettings] = Field(default_factory=ProbesSettings)
 
     async def cli_cmd(self) -> int | None:
-        print(" ".join([self.word] * self.times), self.scheduler.lead_ms)
+        print(" ".join([self.word] * self.times), self.scheduler.near_underrun_ms)
         match self.end:
             case "sadly":
                 raise CommandError("no seed left")

@@ -33,17 +33,17 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
 def test_a_command_gets_its_fields_and_the_settings_of_all_layers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANTIPHON_SCHEDULER__LEAD_MS", "80")
+    monkeypatch.setenv("ANTIPHON_SCHEDULER__NEAR_UNDERRUN_MS", "80")
     assert run("parrot", "hello", "-n", "2") == 0
     assert capsys.readouterr().out == "hello hello 80.0\n"
-    assert run("parrot", "null", "--scheduler.lead-ms", "40") == 0
+    assert run("parrot", "null", "--scheduler.near-underrun-ms", "40") == 0
     assert capsys.readouterr().out == "null 40.0\n"
 
 
 @pytest.mark.parametrize("text", ["null", "None", "", "[1, 2]", "a, b", '{"a": 1}', "50 % off", "-", "ä\U0001f642"])
 def test_an_argument_arrives_as_it_was_typed(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("parrot", "--", text) == 0
-    assert capsys.readouterr().out == f"{text} 480.0\n"
+    assert capsys.readouterr().out == f"{text} 160.0\n"
 
 
 def test_a_command_s_own_fields_come_from_the_command_line_alone(

@@ -83,8 +83,7 @@ async def test_what_still_speaks_at_the_end_is_cancelled_and_counts() -> None:
 
 async def test_audio_that_is_overdue_at_the_end_is_an_underrun() -> None:
     """A worker that stops must not gain by the end of the measurement."""
-    pool_silent_for_a_second = [AudioAfter(-1.2, 0), AudioAfter(-1.1, 1)]
-    records, _ = await load(pool_silent_for_a_second)
+    records, _ = await load([AudioAfter(-1.2, 0), AudioAfter(-1.1, 1)])  # and nothing since then
     total = summary(records)
     assert total.underruns == 1
     assert total.worst[0].late_s > 0.8
@@ -159,6 +158,6 @@ async def test_a_typed_text_is_sent_character_by_character_and_finished() -> Non
     assert pool.requests[0].text is None
     assert not pool.requests[0].final
     (record, _) = load.records
-    assert record.sent_share == pytest.approx(4 / 9)
-    gaps = [after - before for before, after in itertools.pairwise(speech.sent_at)]
-    assert sum(gaps) >= 8 * 0.001 * 0.5
+    assert record.sent_share is not None
+    assert 4 / 9 <= record.sent_share < 1.0
+    assert all(at >= speech.opened_at + 0.001 * index for index, at in enumerate(speech.sent_at))

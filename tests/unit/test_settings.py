@@ -91,8 +91,8 @@ def test_the_links_to_a_kubernetes_service_called_antiphon_are_no_settings() -> 
 @pytest.mark.parametrize(
     ("setter", "by"),
     [
-        ({"argv": ("--scheduler.lead-ms", "soon")}, "the flag --scheduler.lead-ms"),
-        ({"env": {"ANTIPHON_SCHEDULER__LEAD_MS": "soon"}}, "the environment"),
+        ({"argv": ("--scheduler.near-underrun-ms", "soon")}, "the flag --scheduler.near-underrun-ms"),
+        ({"env": {"ANTIPHON_SCHEDULER__NEAR_UNDERRUN_MS": "soon"}}, "the environment"),
         ({"toml": "[scheduler]\nnear_underrun_ms = 'soon'"}, "the file given.toml"),
     ],
 )
@@ -100,16 +100,16 @@ def test_a_bad_value_names_its_variable_and_who_set_it(setter: dict[str, object]
     argv = setter.pop("argv", ())
     lines = refused(*argv, **setter)  # type: ignore[arg-type, misc]
     assert len(lines) == 1
-    assert lines[0].startswith(f"ANTIPHON_SCHEDULER__LEAD_MS (set by {by}): Input should be a valid number")
+    assert lines[0].startswith(f"ANTIPHON_SCHEDULER__NEAR_UNDERRUN_MS (set by {by}): Input should be a valid number")
     assert lines[0].endswith('; got "soon"')
 
 
 @pytest.mark.parametrize(
     "env",
     [
-        {"ANTIPHON_SCHEDULER__LEAD_MS": "nan"},
-        {"ANTIPHON_SCHEDULER__LEAD_MS": "-1"},
-        {"ANTIPHON_SCHEDULER__HEADROOM": "1"},
+        {"ANTIPHON_SCHEDULER__NEAR_UNDERRUN_MS": "nan"},
+        {"ANTIPHON_SCHEDULER__NEAR_UNDERRUN_MS": "-1"},
+        {"ANTIPHON_SCHEDULER__HEADROOM": "1.5"},
         {"ANTIPHON_WORKER__ID": "a.>"},
         {"ANTIPHON_WORKER__ID": "a\n"},
         {"ANTIPHON_WORKER__TENANTS": "a,b c"},
