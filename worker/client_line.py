@@ -32,6 +32,8 @@ class Patience:
     """Until text for which the worker had no room is said again."""
     tick_s: float = 0.5
     """Silence is counted in these, not by the clock: a stall of our own event loop is not the worker's silence."""
+    ping_s: float = 1.0
+    """Between pings, for those who ask for them; in whole ticks."""
 
 
 class Line:

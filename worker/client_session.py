@@ -206,7 +206,7 @@ class Speech:
         if self.over or self._ready is None:
             return
         self._ticks += 1
-        if self._pings and self._ticks % max(1, round(1.0 / self._patience.tick_s)) == 0:
+        if self._pings and self._ticks % max(1, round(self._patience.ping_s / self._patience.tick_s)) == 0:
             self._line.say(Ping())
         box = self._outbox
         due = self._pings or box.finished or box.unspoken_chars > 0 or box.oldest is not None

@@ -92,16 +92,19 @@ class Connection:
 
     async def open(self, timeout_s: float) -> None:
         """Raises BusUnavailable."""
+        dial = asyncio.create_task(self._dial(self.link), name="nats-dial")
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._dial(self.link)
-        except TimeoutError:
-            raise await self._unavailable(self._last_error) from None
+            await asyncio.wait({dial}, timeout=timeout_s)
+            if not dial.done():
+                raise await self._unavailable(self._last_error)
+            dial.result()
         except (nats_errors.Error, OSError, ValueError) as error:
             raise await self._unavailable(str(error) or type(error).__name__) from None
         except asyncio.CancelledError:
             await self.close()
             raise
+        finally:
+            await _end(dial)
         self._supervisor = asyncio.create_task(self._supervise(), name="nats-supervisor")
 
     async def close(self) -> None:
@@ -109,8 +112,7 @@ class Connection:
         self._online = False
         self._wait_no_longer()
         if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.gather(self._supervisor, return_exceptions=True)
+            await _end(self._supervisor)
         await _hang_up(self.link)
 
     async def _unavailable(self, reason: str) -> BusUnavailable:
@@ -220,3 +222,10 @@ async def _hang_up(link: Link) -> None:
     with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
         async with asyncio.timeout(HANG_UP_S):
             await link.close()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it heeds: nats-py, and ``wait_for`` of Python 3.11 under it, swallow a cancellation now and then."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.05)

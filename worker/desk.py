@@ -79,6 +79,7 @@ class FrontDesk:
             now=self._loop.time,
             frame_samples=model.frame_samples,
             sample_rate=model.sample_rate,
+            text_chars=worker.text_chars,
             buffer_chars=worker.buffer_chars,
             egress_full=lambda: bus.pending_bytes > EGRESS_FULL_BYTES,
         )

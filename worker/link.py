@@ -108,6 +108,7 @@ class Link(Client):
     async def close(self) -> None:
         if self._flush_queue is not None:  # otherwise it was never dialled, and nats-py would assert
             await super().close()
+        self._drop_socket()
 
     def fail_flushes(self) -> None:
         """The connection is lost: no flush in flight will be answered, and nats-py would let each wait out its time."""
@@ -129,9 +130,13 @@ class Link(Client):
         subscription._stop_processing()
 
     async def _connect_to_server(self, s: Srv) -> None:
-        if self._transport:
-            self._transport.close()  # an attempt that failed after connecting leaves its socket open
+        self._drop_socket()
         await super()._connect_to_server(s)
+
+    def _drop_socket(self) -> None:
+        """nats-py leaves a socket open if an attempt fails after connecting, or is cancelled there."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

@@ -62,18 +62,24 @@ async def running(
     settings: Settings,
     *,
     load: Callable[[], FrameEngine] | None = None,
+    rules: LoopRules | None = None,
     exporters: Sequence[SpanExporter] = (),
 ) -> AsyncIterator[Service]:
-    """A worker, ready when entered. ``load`` stands in for the configured model; ``exporters`` get the spans, beside
-    those that the settings ask for.
+    """A worker, ready when entered. ``load`` and ``rules`` stand in for the configured model and scheduling;
+    ``exporters`` get the spans, beside those that the settings ask for.
 
     Raises EngineError, BuildError, BusUnavailable, ServerError.
     """
     async with contextlib.AsyncExitStack() as stack:
-        version = importlib.metadata.version("antiphon")
+        version = await asyncio.to_thread(importlib.metadata.version, "antiphon")
         worker = settings.worker
-        telemetry = Telemetry(
-            settings.telemetry, pool=worker.pool, worker=worker.id, version=version, exporters=exporters
+        telemetry = await asyncio.to_thread(
+            Telemetry,
+            settings.telemetry,
+            pool=worker.pool,
+            worker=worker.id,
+            version=version,
+            exporters=exporters,
         )
         stack.push_async_callback(asyncio.to_thread, telemetry.close, settings.telemetry.otlp_timeout_s)
         desk: FrontDesk | None = None
@@ -82,7 +88,7 @@ async def running(
             if desk is not None:
                 desk.deliver(events)
 
-        engine = EngineThread(load or (lambda: _load(settings.model)), deliver, _rules(settings.scheduler))
+        engine = EngineThread(load or (lambda: _load(settings.model)), deliver, rules or _rules(settings.scheduler))
         loading = asyncio.ensure_future(engine.start())
         stack.push_async_callback(_abandon, loading)
         bus_options = await serving(settings.nats, stack)

@@ -25,6 +25,7 @@ from scheduler.errors import InboxFull
 from worker.egress import Egress
 from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
 from worker.narration import Narration, Opening, Outlet
+from worker.playhead import Playhead
 from worker.tally import Tally
 from worker.telemetry import SessionSpan, Telemetry
 from worker.wire import events, requests
@@ -56,6 +57,7 @@ class Plumbing:
     now: Callable[[], float]
     frame_samples: int
     sample_rate: int
+    text_chars: int
     buffer_chars: int
     egress_full: Callable[[], bool]
     """Whether so much waits to be sent that sessions without a beat should pause."""
@@ -86,8 +88,7 @@ class LiveSession:
         self._text_seq = 0
         self._gap_told = False
         self._flush_seqs: deque[int] = deque()
-        self._segments: list[tuple[int, int]] = []  # (model sample, samples fed to the chain before it)
-        self._fed = 0
+        self._playhead = Playhead()
         self._last_cancel: events.Cancelled | None = None
         self._unheard_since: float | None = None
         self._unheard_in_probe = False
@@ -171,6 +172,8 @@ class LiveSession:
             return
         if self.phase is Phase.FINISHED:
             raise bad_request("no text after finish")
+        if len(message.text) > self._p.text_chars:
+            raise too_large("text", self._p.text_chars, "characters")
         if self._narration.unspoken_characters + len(message.text) > self._p.buffer_chars:
             raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
         self._text_seq += 1
@@ -215,13 +218,14 @@ class LiveSession:
             return
         if not self._is_current(message.gen):
             return
-        spoken, unspoken = self._narration.split(self._heard_model_samples(message.played_ms))
+        heard = None if message.played_ms is None else self.egress.samples_heard(message.played_ms)
+        spoken, unspoken = self._narration.split(self._playhead.heard(heard))
         self._narration.close()
         self._generation += 1
         self._text_seq, self._gap_told = 0, False
         self._flush_seqs.clear()
         self.egress.drop_pending()
-        self._segments, self._fed = [], 0
+        self._playhead = Playhead()
         self._at_work = self._needy = False
         self._tally.resume(self._p.now())
         self._p.telemetry.cancelled(self._span, self._generation)
@@ -268,7 +272,7 @@ class LiveSession:
             self._narration.word_taken((frame.step - 1) * self._p.frame_samples)
         if not frame.pcm:
             return
-        self._note_position(frame)
+        self._playhead.send(frame)
         self._tally.frames += 1
         self._p.telemetry.frame(self._span, len(frame.pcm) / 2 / self._p.sample_rate, lateness_s)
         if self.egress.audio(frame.pcm, self._generation) and self._tally.first_audio_at is None:
@@ -276,21 +280,6 @@ class LiveSession:
             self._p.telemetry.first_audio(self._span, now - self._tally.opened_at)
         if self.settled.pace == "fast" and self._p.egress_full():
             self.hold()
-
-    def _note_position(self, frame: SlotFrame) -> None:
-        """Model audio may skip (after a flush); remember where, for what a listener has heard."""
-        if not self._segments or frame.model_start - self._fed != self._segments[-1][0] - self._segments[-1][1]:
-            self._segments.append((frame.model_start, self._fed))
-        self._fed += len(frame.pcm) // 2
-
-    def _heard_model_samples(self, played_ms: float | None) -> int:
-        """Model samples of the generation that were heard by ``played_ms`` of media time, or sent so far."""
-        fed = self._fed if played_ms is None else min(self._fed, self.egress.samples_heard(played_ms))
-        model = 0
-        for model_start, fed_before in self._segments:
-            if fed > fed_before:
-                model = model_start + fed - fed_before
-        return model
 
     def _stalled(self) -> None:
         self._at_work = False

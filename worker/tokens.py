@@ -8,17 +8,29 @@ the queue group: an open goes to a worker in proportion to its free slots, and w
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
-from worker.bus import Bus, Message, Subscription
-
-log = logging.getLogger(__name__)
+from worker.bus import Handler, Message
+from worker.connection import Hook
 
 SPARE_LIMIT = 32
 FLOOD_WINDOW_S = 0.05
 COOL_S = 0.5
+
+
+class Interest(Protocol):
+    async def drain(self) -> None: ...
+
+
+class TokenBus(Protocol):
+    """What of ``worker.bus.Bus`` is used here."""
+
+    def subscribe(self, subject: str, handler: Handler, *, queue: str = "", once: bool = False) -> Interest: ...
+
+    def on_online(self, hook: Hook) -> None: ...
 
 
 class SlotTokens:
@@ -35,14 +47,23 @@ class SlotTokens:
       be called with no slot free; it then answers ``no_capacity`` and calls ``give_back``.
     """
 
-    def __init__(self, bus: Bus, subject: str, queue: str, on_open: Callable[[Message], None]) -> None:
-        """``on_open`` decides there and then; it must not wait for anything."""
+    def __init__(
+        self,
+        bus: TokenBus,
+        subject: str,
+        queue: str,
+        on_open: Callable[[Message], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``on_open`` decides there and then; it must not wait for anything. ``clock`` counts seconds."""
+        self._clock = clock
         self._bus = bus
         self._subject = subject
         self._queue = queue
         self._on_open = on_open
         self._target = 0
-        self._armed: set[Subscription] = set()
+        self._armed: set[Interest] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._refused: deque[float] = deque(maxlen=SPARE_LIMIT + 1)
         self._spare = 0
@@ -97,12 +118,12 @@ class SlotTokens:
         token = self._bus.subscribe(self._subject, taken, queue=self._queue, once=True)
         self._armed.add(token)
 
-    def _retire(self, token: Subscription) -> None:
+    def _retire(self, token: Interest) -> None:
         task = asyncio.get_running_loop().create_task(token.drain())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    def _take(self, token: Subscription, message: Message) -> None:
+    def _take(self, token: Interest, message: Message) -> None:
         self._armed.discard(token)
         self._target -= 1
         try:
@@ -115,7 +136,7 @@ class SlotTokens:
             self._settle()
 
     def _note_refusal(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         self._refused.append(now)
         self._spare = max(self._spare, self._needed(now))
         if self._spare and self._cooling is None and not self._closed:
@@ -128,7 +149,7 @@ class SlotTokens:
 
     def _cool(self) -> None:
         self._cooling = None
-        self._spare = self._needed(asyncio.get_running_loop().time())
+        self._spare = self._needed(self._clock())
         if self._spare:
             self._cooling = asyncio.get_running_loop().call_later(COOL_S, self._cool)
         self._settle()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LONGEST_S = 10.0
-"""A longer break is cut to this."""
+"""A longer break is cut to this, and so are several with no word between them."""
 MAX_TAG_CHARS = 120
 
 _OPENINGS = ("<break", "</break")

@@ -27,7 +27,7 @@ def read(view: View) -> Reading | None:
 
 
 def spoken_time(text: str) -> str:
-    """ "14:05" or "14:05:30" by the 24-hour clock."""
+    """A time by the 24-hour clock: "14:05", "14:05:30"."""
     found = _TIME.fullmatch(text)
     assert found is not None
     return _say(int(found[1]), int(found[2]), int(found[3] or 0), "")
@@ -66,7 +66,7 @@ def _say(hour: int, minute: int, second: int, half: str) -> str:
 
 
 def _span(first: str, second: str, half: str) -> Reading | None:
-    """ "9am-5pm", "9-11:30 am", "14:00-15:30"; bare numbers only if one side shows that they are hours."""
+    """As in "9am-5pm", "9-11:30 am", "14:00-15:30"; bare numbers only if one side shows that they are hours."""
     end = _point(second, half)
     if end is None:
         return None

@@ -47,8 +47,8 @@ _TENS = ordered("zeros tens twenties thirties forties fifties sixties seventies 
 
 
 def read(view: View) -> Reading | None:
-    if (span := _NAMED_SPAN.fullmatch(view.core)) and (spoken := _named_span(span[1].lower(), span[2].lower())):
-        return Reading(spoken)
+    if span := _named_span(view.core):
+        return Reading(span)
     return _numeric(view) or _in_words(view) or _decade(view) or _plain_year(view)
 
 
@@ -72,8 +72,16 @@ def _numeric(view: View) -> Reading | None:
     return None
 
 
-def _named_span(first: str, last: str) -> str | None:
-    """ "Mon-Fri", "Jan-Mar"."""
+def is_span(core: str) -> bool:
+    """Of weekdays or months: "Mon-Fri", "Jan-Mar"."""
+    return _named_span(core) is not None
+
+
+def _named_span(core: str) -> str | None:
+    span = _NAMED_SPAN.fullmatch(core)
+    if span is None:
+        return None
+    first, last = span[1].lower(), span[2].lower()
     for names in (WEEKDAYS, MONTHS):
         if first in names and last in names:
             return f"{names[first]} to {names[last]}"
@@ -96,7 +104,7 @@ def _year_of_date(digits: str) -> str:
 def _in_words(view: View) -> Reading | None:
     """Days beside a month's name, and the name itself."""
     core, context = view.core, view.context
-    if core.istitle() and core.lower() in MONTHS and (len(core) > 3 or re.match(r"\d", view.next)):
+    if core.istitle() and core.lower() in MONTHS and (len(core) != 3 or core == "May" or re.match(r"\d", view.next)):
         return Reading(MONTHS[core.lower()], kind=Kind.MONTH)
     if context.kind is Kind.MONTH:
         if (day := _DAY.fullmatch(core)) and 1 <= int(day[1]) <= 31 and view.next.lower() not in _COUNTED:
@@ -135,7 +143,7 @@ def _decade(view: View) -> Reading | None:
 
 
 def long_decade(digits: str) -> str:
-    """ "nineteen nineties", "two thousands", "twenty tens"."""
+    """As in "nineteen nineties", "two thousands", "twenty tens"."""
     value = int(digits)
     if value % 100 == 0:
         return f"{year(value)}s"

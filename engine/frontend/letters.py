@@ -7,15 +7,16 @@ import re
 from engine.frontend.lexicon import listed, ordered
 from engine.frontend.words import Reading, View, Word
 
-NAMES = dict(
-    zip(
+NAMES = {
+    letter: name.replace("_", " ")
+    for letter, name in zip(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
         ordered(
-            "ay bee see dee ee eff gee aitch eye jay kay el em en oh pee cue are ess tee you vee double-you ex why zee"
+            "ay bee see dee ee eff gee aitch eye jay kay el em en oh pee cue are ess tee you vee double_you ex why zee"
         ),
         strict=True,
     )
-)
+}
 """How the built-in voice says letters: it hears these words far better than "F B I" (43 of 72 against 15 of 72)."""
 
 _ACRONYMS = listed(

@@ -72,7 +72,7 @@ class Normaliser:
     """
 
     def __init__(self, charset: Collection[str] = CHARSET, letter_names: Mapping[str, str] = letters.NAMES) -> None:
-        self._unspeakable = re.compile(f"[^{re.escape(''.join(sorted(charset)))}]")
+        self._unspeakable = re.compile(f"[^\\s{re.escape(''.join(sorted(charset)))}]")
         self._letter_names = letter_names
         self._formulas = Formulas()
 
@@ -82,7 +82,10 @@ class Normaliser:
         cleaning.warm()
 
     def pronunciations(self, spellings: Mapping[str, str]) -> Pronunciations:
-        """Raises ValueError if a key is not one word."""
+        """The caller's spellings, ready for a stream.
+
+        Raises ValueError, which names the entry by its number, if one of them is not one word or there is too much.
+        """
         return Pronunciations(spellings, self._spelling)
 
     def lookahead(self, word: Word, pronunciations: Pronunciations = _NO_SPELLINGS) -> int:
@@ -160,7 +163,7 @@ class Normaliser:
         words: list[str] = []
         for part in clean_words(spelling):
             words += self.read(View((part,))).words
-        return " ".join(words)
+        return " ".join(words).rstrip(".,;:!?")
 
     def _words(self, text: str, tail: str) -> tuple[str, ...]:
         words: list[str] = []
@@ -189,11 +192,11 @@ def clean_words(text: str) -> list[Word]:
 def _reads_itself(word: Word) -> bool:
     """Letters, apostrophes and inner hyphens that are spoken as they stand."""
     core = word.core
-    if not word.plain or not _VOWEL.search(core) or core.isupper():
+    if not word.plain or len(core) == 1 or not _VOWEL.search(core) or core.isupper():
         return core in ("a", "i")
     if "-" in core:
-        return _ODD_PART.search(core) is None
-    if len(core) == 3 and dates.is_month(core) and core != "May":
+        return _ODD_PART.search(core) is None and not dates.is_span(core)
+    if dates.is_month(core) and dates.MONTHS[core.lower()] != core:
         return False
     return not (abbreviations.is_abbreviation(word) or letters.is_special(core))
 

@@ -78,7 +78,7 @@ def pairs(value: int) -> str:
 
 
 def year(value: int) -> str:
-    """ "nineteen oh five", "two thousand five", "twenty twenty seven"; outside 1000 to 9999 a cardinal."""
+    """As in "nineteen oh five", "two thousand five", "twenty twenty seven"; outside 1000 to 9999 a cardinal."""
     if not 1000 <= value <= 9999 or value % 1000 < 10:
         return cardinal(value)
     return pairs(value)
@@ -102,7 +102,7 @@ def is_number(text: str) -> bool:
 
 
 def fraction(numerator: int, denominator: int) -> str:
-    """ "one half", "three quarters", "five sixteenths"."""
+    """As in "one half", "three quarters", "five sixteenths"."""
     if denominator in (2, 4):
         name = {2: "half", 4: "quarter"}[denominator]
         plural = {2: "halves", 4: "quarters"}[denominator]
@@ -113,7 +113,7 @@ def fraction(numerator: int, denominator: int) -> str:
 
 
 def mixed(whole: str, numerator: int, denominator: int) -> str:
-    """ "two and a half", "three and two thirds"."""
+    """As in "two and a half", "three and two thirds"."""
     if numerator == 1:
         part = fraction(1, denominator).removeprefix("one ")
         return f"{number(whole)} and {'an' if part[0] in 'aeiou' else 'a'} {part}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from engine.frontend import quantities
 from engine.frontend.numerals import spell
 from engine.frontend.words import Kind, Reading, View
 
@@ -51,7 +52,7 @@ def _begins(view: View) -> bool:
         return True
     if not re.fullmatch(r"\d{1,4}", core):
         return False
-    if view.words[0].bracketed and len(core) == 3:
+    if (view.words[0].bracketed and len(core) == 3) or quantities.is_code(view):
         return True
     grouped = (len(core), len(following), len(after)) in ((3, 3, 4), (1, 3, 3), (4, 4, 4)) and after.isdigit()
     return grouped or (core.startswith("0") and len(core) >= 3)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from engine.frontend.cleaning import clean
 from engine.frontend.words import parse
 
+MAX_ENTRIES = 1000
+MAX_SPELLING_CHARS = 200
+
 _SEPARATOR = re.compile("([-/])")
 
 
@@ -16,15 +19,20 @@ class Pronunciations:
 
     ``spoken`` turns a caller's spelling into spoken words; it is called once an entry.
 
-    Raises ValueError if a key is not one word; the message gives the entry's number, never its text.
+    Raises ValueError if there are too many entries, a key is not one word or a spelling is too long; the message gives
+    the entry's number, never its text.
     """
 
     def __init__(self, spellings: Mapping[str, str], spoken: Callable[[str], str]) -> None:
+        if len(spellings) > MAX_ENTRIES:
+            raise ValueError(f"pronunciations: more than {MAX_ENTRIES}")
         self._words: dict[str, str] = {}
         for index, (key, spelling) in enumerate(spellings.items()):
             parts = clean(key.strip())[0].split()
             if len(parts) != 1:
                 raise ValueError(f"pronunciation {index}: the key must be one word")
+            if len(spelling) > MAX_SPELLING_CHARS:
+                raise ValueError(f"pronunciation {index}: the spelling is longer than {MAX_SPELLING_CHARS} characters")
             word = parse(parts[0], 0, 0)
             self._words[(word.core or parts[0]).lower()] = spoken(spelling)
 

@@ -185,14 +185,14 @@ def _bare(view: View) -> Reading | None:
     if not is_number(core):
         return None
     if core.isdigit():
-        if _is_code(view) or (len(core) > 6 and not core.endswith("000")):
+        if is_code(view) or (len(core) > 6 and not core.endswith("000")):
             return Reading(_grouped(core))
         if 3 <= len(core) <= 4 and core[0] != "0" and (view.context.last in _PAIRED or _is_house(view)):
             return Reading(pairs(int(core)))
     return Reading(number(core))
 
 
-def _is_code(view: View) -> bool:
+def is_code(view: View) -> bool:
     core, last, before = view.core, view.context.last, view.context.before
     if view.context.titled and last in _STATES and len(core) == 5:
         return True

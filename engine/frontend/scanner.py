@@ -65,6 +65,7 @@ class Scanner:
     """
 
     def __init__(self) -> None:
+        self.taken_chars = 0
         self.lone_surrogates = 0
         self._taken: list[str] = []
         self._half = ""
@@ -111,6 +112,7 @@ class Scanner:
 
     def _append(self, text: str) -> None:
         if text:
+            self.taken_chars += len(text)
             self._taken.append(text)
             self._incoming.append(text)
 

@@ -27,6 +27,7 @@ _URL = re.compile(
 _BARE = re.compile(rf"({_HOST})(?::(\d+))?(/[^?#]*)?([?#].*)?")
 _ADDRESS = re.compile(rf"[a-z]://|www\.|[\w.]@[\w]|{_HOST}[/?#:]", re.IGNORECASE)
 _FILE = re.compile(r"[\w-]+(?:\.[A-Za-z][A-Za-z0-9]{0,9})+")
+_LINK = re.compile(r"([^\]]+)\]\(\S+")
 _SERVICE = re.compile(r"(localhost|\d{1,3}(?:\.\d{1,3}){3}):(\d{1,5})")
 _HANDLE = re.compile(r"([@#])([A-Za-z_][\w.-]*)")
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z-]{1,24}")
@@ -47,6 +48,8 @@ def ends_domain(text: str) -> bool:
 
 def read(view: View) -> Reading | None:
     core = view.core
+    if link := _LINK.fullmatch(core):
+        return Reading(_label(link[1]), kind=Kind.SILENT)
     if mail := _EMAIL.match(core):
         rest = _dotted(mail[1]) + " at " + _dotted(mail[2])
         return Reading(rest, kind=Kind.SILENT)

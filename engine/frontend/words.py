@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 CHARSET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ,;:-.!?'")
 """The characters of the built-in voice's training text; nothing else may reach its tokenizer."""
@@ -15,8 +15,9 @@ ELLIPSIS = "..."
 
 _TRAIL = "\"')]}*_`|~-.,;:!?"
 _LEAD = "\"'([{*_`|~-.,;:!?#"
-_KEPT_LEAD = re.compile(r"'\d\d(?:s\b|\b)|[-~+][-.]?[\d$£€¥₹]|\.\d|\.[A-Z]{2}|#\w")
+_KEPT_LEAD = re.compile(r"'\d\d(?:s\b|\b)|[-~+][-.]?[\d$£€¥₹]|\.\d|\.[A-Z]{2}|#\w|!=")
 _DECORATION = re.compile(r"[-=_*~#.|+/\\<>]{3,}|[-_*~|#]+")
+_ADDRESS = re.compile(r"[(\"']?<([a-z][a-z+.-]*://[^<>]+|[^<>@]+@[^<>]+)>([)\"'.,;:!?]*)")
 _FEET = re.compile(r"\d+'(?:\d+(?:\"|'')?)?")
 
 
@@ -76,9 +77,7 @@ class Context:
     """The word before began with a capital."""
 
     def follow(self, word: Word, kind: Kind, shouted: bool) -> Context:
-        return replace(
-            self, last=word.core.lower(), before=self.last, kind=kind, shouted=shouted, titled=word.capitalised
-        )
+        return Context(word.core.lower(), self.last, kind, shouted, word.capitalised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,13 @@ class Reading:
 def parse(cleaned: str, start: int, end: int, glued: bool = False) -> Word:
     """Take a cleaned piece of text without white space apart."""
     if _DECORATION.fullmatch(cleaned):
-        return Word("", "", start, end, glued=glued)
+        return Word("", _punctuation(cleaned), start, end, glued=glued)
     if feet := _FEET.match(cleaned):
         core, trail = feet[0], cleaned[feet.end() :]
         if not trail.strip(_TRAIL):
             return Word(core, _punctuation(trail), start, end, stopped=trail.startswith("."), glued=glued)
+    if bracketed_address := _ADDRESS.fullmatch(cleaned):
+        cleaned = bracketed_address[1] + bracketed_address[2]
     core = cleaned.rstrip(_TRAIL)
     skipped = 0
     while skipped < len(core) and core[skipped] in _LEAD and not _KEPT_LEAD.match(core, skipped):

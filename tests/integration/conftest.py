@@ -12,6 +12,7 @@ import pytest_asyncio
 from blockbuster import blockbuster_ctx
 from nats.aio.client import Client
 
+from tests.integration.live import House, house
 from worker.bus import Bus
 from worker.connection import BusOptions
 from worker.embedded import EmbeddedServer
@@ -85,3 +86,10 @@ async def make_client(server: EmbeddedServer) -> AsyncIterator[MakeClient]:
     yield make
     for client in clients:
         await client.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home() -> AsyncIterator[House]:
+    """A whole worker with the built-in voice, for the tests of one module; they run on its event loop."""
+    async with house() as one:
+        yield one

@@ -19,15 +19,8 @@ import numpy.typing as npt
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from worker.sections import (
-    ModelSettings,
-    NatsSettings,
-    ProbesSettings,
-    SchedulerSettings,
-    Settings,
-    TelemetrySettings,
-    WorkerSettings,
-)
+from scheduler.loop import LoopRules
+from worker.sections import ModelSettings, NatsSettings, ProbesSettings, Settings
 from worker.service import Service, running
 
 PATIENCE_S = 30.0
@@ -40,16 +33,12 @@ WAV_HEADER_BYTES = 44
 Fields = dict[str, Any]
 
 
-def live_settings(url: str, **sections: Any) -> Settings:
-    """Settings of a worker for tests. The whole beat may be used: how many sessions a busy machine can keep live is
-    not what is tested here."""
+def live_settings(**sections: Any) -> Settings:
+    """Settings of a worker for tests, with a server of its own."""
     defaults: Fields = {
-        "nats": NatsSettings(url=(url,), embedded="off"),
+        "nats": NatsSettings(embedded="on"),
         "probes": ProbesSettings(port=0),
-        "scheduler": SchedulerSettings(headroom=0.0),
-        "model": ModelSettings(device="cpu", slots=32),
-        "worker": WorkerSettings(),
-        "telemetry": TelemetrySettings(),
+        "model": ModelSettings(device="cpu", slots=24),
     }
     return Settings(**{**defaults, **sections})
 
@@ -224,10 +213,11 @@ class House:
         client = self._clients[0] if self._clients else await self.client()
         async with asyncio.timeout(PATIENCE_S):
             while True:
+                session = Session(client, pool=self.pool, content=content, tenant=tenant)
                 try:
-                    session = Session(client, pool=self.pool, content=content, tenant=tenant)
                     return await session.open(fields)
                 except OpenRefused as refused:
+                    await session.deafen()
                     if refused.code not in ("503", "no_capacity"):
                         raise
                 await asyncio.sleep(0.02)
@@ -251,10 +241,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(settings: Settings, **options: Any) -> AsyncIterator[House]:
-    """``options``: those of ``running``."""
-    async with running(settings, **options) as service:
-        home = House(service, settings.worker.pool, settings.nats.url[0])
+async def house(settings: Settings | None = None, **options: Any) -> AsyncIterator[House]:
+    """``options``: those of ``running``. How many sessions a busy machine can keep live is not what is tested here, so
+    admission lets in as many as there are rows."""
+    settings = settings or live_settings()
+    async with running(settings, **{"rules": LoopRules(headroom=100.0), **options}) as service:
+        home = House(service, settings.worker.pool, service.bus_options.servers[0])
         try:
             yield home
         finally:

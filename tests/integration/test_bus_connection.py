@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 from pathlib import Path
-from urllib.parse import urlsplit, urlparse
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.integration.conftest import MakeBus, MakeServer
 from tests.integration.mailbox import Mailbox, until
 from worker.bus import Bus
 from worker.connection import BusOptions
+from worker.embedded import EmbeddedServer
 from worker.errors import BusUnavailable
 
 
@@ -94,7 +95,7 @@ async def test_attempts_that_are_refused_leave_no_socket_open(
     changed = EmbeddedServer(port=urlsplit(server.url).port, extra="authorization { user: me, password: new }")
     async with changed:
         await until(lambda: "Authorization" in bus._connection._last_error)
-        await until(lambda: (bus._connection.link._current_server or Srv(urlsplit(""))).reconnects > 4)
+        await until(lambda: sum(server.reconnects for server in bus._connection.link.server_pool) > 4)
         gc.collect()
     await bus.close()
     gc.collect()

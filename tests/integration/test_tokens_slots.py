@@ -9,7 +9,7 @@ from tests.integration.conftest import MakeBus, MakeServer
 from tests.integration.mailbox import until
 from worker.bus import Bus, Message
 from worker.errors import NoResponders
-from worker.tokens import COOL_S, SPARE_LIMIT, SlotTokens
+from worker.tokens import SPARE_LIMIT, SlotTokens
 from worker.wire.subjects import pool_subject, pool_wildcard
 
 
@@ -125,19 +125,23 @@ async def test_good_opens_are_served_beside_a_flood_of_bad_ones(make_bus: MakeBu
                 attacker.publish(subject, b"bad", reply="_INBOX_t1.nobody")
             await asyncio.sleep(0.005)
 
+    async def insist() -> str:
+        """As clients do: two more attempts."""
+        for _ in range(2):
+            if (answer := await ask(client, pool)) == "ready":
+                return answer
+        return await ask(client, pool)
+
     flooding = asyncio.create_task(flood())
     await until(lambda: desk.refused > 50)
-    answers: Counter[str] = Counter()
     for _ in range(40):
-        answers[await ask(client, pool)] += 1
-        if desk.free == 0:
-            desk.end()
+        assert await insist() == "ready"
+        assert desk.free == 0
+        desk.end()
         await asyncio.sleep(0.01)
     stop.set()
     await flooding
-    assert answers["ready"] >= 36, answers
     assert desk.most_armed <= 1 + SPARE_LIMIT
-    await asyncio.sleep(2 * COOL_S)
     await until(lambda: desk.tokens.armed == 1)
     await desk.bus.barrier()
     assert await burst(client, pool, 20) == {"ready": 1, "503": 19}

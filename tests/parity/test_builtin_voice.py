@@ -42,12 +42,12 @@ MAX_NEAR_TIES = 3
 
 @pytest.fixture(scope="module")
 def generations(reference_voice: ReferenceVoice, one_torch_thread: None) -> list[Generation]:
-    return [reference_voice.generate([reference_voice.entries(text)], greedy=True, max_steps=500)[0] for text in TEXTS]
+    return reference_voice.generate([reference_voice.entries(text) for text in TEXTS], greedy=True, max_steps=500)
 
 
 @pytest.fixture(scope="module", params=["native", "torch"])
 def engine(request: pytest.FixtureRequest, one_torch_thread: None) -> DsmEngine:
-    engine = load_engine(BUILTIN, capacity=2, kernels=request.param)
+    engine = load_engine(BUILTIN, capacity=2, kernels=request.param, precision="float32")
     if isinstance(engine.kernels, NativeKernels):
         engine.kernels.keep_logits = True
     return engine
@@ -59,17 +59,25 @@ def audio_logits(engine: DsmEngine) -> torch.Tensor:
     return engine.kernels.logits[0]
 
 
+def test_few_near_ties(generations: list[Generation]) -> None:
+    """Where the reference's two best logits are this close its token is taken; that must stay the exception."""
+    from tests.parity.reference import count_near_ties
+
+    assert sum(count_near_ties(generation) for generation in generations) <= MAX_NEAR_TIES
+
+
 @pytest.mark.parametrize("index", range(len(TEXTS)))
 def test_tokens_and_logits(
     index: int, engine: DsmEngine, generations: list[Generation], reference_voice: ReferenceVoice
 ) -> None:
     from tests.parity.reference import near_ties
 
+    if isinstance(engine.kernels, TorchKernels) and index >= 2:
+        pytest.skip("the slow twin speaks two of the five")
     want = generations[index]
     assert want.steps >= 200
     ties = near_ties(want.audio_logits) & want.audible
     text_ties = near_ties(want.text_logits)
-    assert int(ties.sum() + text_ties.sum()) <= MAX_NEAR_TIES
     engine.open(1, dataclasses.replace(engine.info.defaults, seed=1, temperature=0.0, temperature_text=0.0))
     engine.push(1, reference_voice.entries(TEXTS[index]))
     engine.finish(1)

@@ -7,9 +7,7 @@ import pytest
 from worker.client_events import Gap, Inlet, SpeechEvent, TimedAudio, WorkerGone
 from worker.wire.events import Cancelled, End, NeedText, Usage
 
-END = End(
-    reason="finished", usage=Usage(characters=0, words=0, frames=0, audio_ms=0.0, queued_ms=0.0, stalled_ms=0.0)
-)
+END = End(reason="finished", usage=Usage(characters=0, words=0, frames=0, audio_ms=0.0, queued_ms=0.0, stalled_ms=0.0))
 
 
 def audio(seq: int, gen: int = 0, payload: bytes = b"\0\0") -> TimedAudio:

@@ -52,7 +52,7 @@ async def test_the_first_audio_counts_from_the_open_and_an_empty_message_is_none
 
 
 async def test_silence_at_the_beginning_is_added_for_who_listens() -> None:
-    quiet = [AudioAfter(0.1, 0, bytes(2 * FRAME)), AudioAfter(0.11, 1), end(2)]
+    quiet: Script = [AudioAfter(0.1, 0, bytes(2 * FRAME)), AudioAfter(0.11, 1), end(2)]
     record = await first(quiet)
     assert record.first_audio_s == pytest.approx(0.1)
     assert record.audible_s == pytest.approx(0.1 + 0.08, abs=0.006)

@@ -78,7 +78,7 @@ def speech(settings: Settings) -> Sequence[Finding]:
     torch.set_num_threads(settings.model.threads or 1)
     try:
         clock = time.perf_counter()
-        engine = load_engine(folder, capacity=ROWS, device=device)
+        engine = load_engine(folder, capacity=ROWS, device=device, precision=settings.model.precision)
         seconds = time.perf_counter() - clock
         return [_loaded(settings.model, folder, engine, seconds), *_spoken(engine, _entries(folder))]
     except EngineError as error:
@@ -163,14 +163,16 @@ def _tensors(part: object) -> Iterator[Tensor]:
 
 def _entries(folder: Path) -> list[Entry]:
     """What the front end makes of a sentence."""
+    from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream
     from engine.frontend.tokenizer import Tokenizer
 
-    stream = TextStream(Tokenizer.load(folder / "tokenizer.model"))
+    stream = TextStream(Normaliser(), Tokenizer(folder / "tokenizer.model"))
     return [piece.entry for piece in (*stream.feed(TEXT), *stream.finish())]
 
 
 def _spoken(engine: DsmEngine, entries: Sequence[Entry]) -> list[Finding]:
+    frames(engine, entries, ROWS)  # finds its memory cold
     alone, several = (frames(engine, entries, rows) for rows in (1, ROWS))
     beat_ms = engine.info.frame_ms
     said = f"a frame of {beat_ms:g} ms takes {alone.typical_ms:.1f} ms alone, {several.typical_ms:.1f} ms for {ROWS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -55,15 +56,17 @@ class Bench(Command):
     tenant: Token = Field(default="default", description="whose sessions, on the configured server")
     seed: int = Field(default=0, ge=0, description="of the speech and of the order of the texts")
     idle_seconds: float = Field(default=2.0, ge=0, description="watch the machine alone for so long before the load")
+    log: Path | None = Field(default=None, description="file for the log of our own worker")
     json_file: Path | None = Field(default=None, alias="json", description="write all figures to a file; -: to stdout")
 
     async def cli_cmd(self) -> int:
         if self.what == "soak" and self.server != "own":
             raise CommandError("--server: soak looks into the worker's process, so it starts its own")
-        texts = UTTERANCES if self.text_file is None else read_texts(self.text_file)
-        machine = this_machine()
+        texts = UTTERANCES if self.text_file is None else await asyncio.to_thread(_texts, self.text_file)
+        machine = await asyncio.to_thread(this_machine)
         self._tell("starting a nats-server and a worker" if self.server == "own" else "connecting")
-        async with rigged(self, texts, own=self.server == "own", tenant=self.tenant, seed=self.seed) as rig:
+        own = self.server == "own"
+        async with rigged(self, texts, own=own, tenant=self.tenant, seed=self.seed, log=self.log) as rig:
             return await rig.guarded(self._soak(rig, machine) if self.what == "soak" else self._sessions(rig, machine))
 
     async def _sessions(self, rig: Rig, machine: Machine) -> int:
@@ -74,7 +77,7 @@ class Bench(Command):
         if self.find_limit:
             figures["limit"] = climbed.as_dict()
             self._console().print(_told(climbed))
-        self._write(figures)
+        await asyncio.to_thread(self._write, figures)
         return 0 if climbed.runs[0].summary.opened else 1
 
     async def _run(self, rig: Rig, sessions: int, idle: Phase) -> report.Run:
@@ -94,12 +97,12 @@ class Bench(Command):
         for line in report.soak_lines(soak, growth):
             self._console().print(line)
         figures = {"plan": self._plan(), "machine": report.machine_dict(machine), **report.soak_dict(soak, growth)}
-        self._write(figures)
+        await asyncio.to_thread(self._write, figures)
         return 0 if growth.flat else 1
 
     def _plan(self) -> dict[str, object]:
         """What was asked for, and the settings that were not the defaults."""
-        own = set(type(self).model_fields) - set(Command.model_fields) - {"json_file"}
+        own = set(type(self).model_fields) - set(Command.model_fields) - {"json_file", "log"}
         asked = self.model_dump(mode="json", include=own)
         sections = set(Command.model_fields) - {"config", "print_config", "nats"}
         settings = self.model_dump(mode="json", include=sections, exclude_unset=True)
@@ -120,6 +123,13 @@ class Bench(Command):
 
     def _tell(self, what: str) -> None:
         print(f"bench: {what}", file=sys.stderr, flush=True)
+
+
+def _texts(path: Path) -> tuple[str, ...]:
+    try:
+        return read_texts(path)
+    except ValueError as error:
+        raise CommandError(f"--text-file: {path}: {error}") from None
 
 
 def _told(climbed: Climb) -> str:

@@ -14,7 +14,7 @@ from worker.embedded import find_binary
 from worker.errors import ServerMissing
 
 PACKAGES = ("antiphon", "torch", "numpy", "nats-py", "msgpack", "pydantic", "soxr")
-VECTOR_FLAGS = ("avx512f", "avx512bw", "avx2", "fma", "f16c", "asimd", "fphp")
+VECTOR_FLAGS = ("amx_tile", "amx_bf16", "avx512f", "avx512bw", "avx2", "fma", "f16c", "asimd", "fphp")
 CGROUPS = Path("/sys/fs/cgroup")
 
 

@@ -8,6 +8,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from worker.client import Client
@@ -58,9 +59,9 @@ class Rig:
     async def measure(self, plan: Plan) -> Run:
         load = Load(self.client, plan, in_turn(self.texts, self.seed), seeds(self.seed))
         await self.control.lap()
-        self.meter.lap()
+        await asyncio.to_thread(self.meter.lap)
         records = await load.run()
-        stalls, costs = await self.control.lap(), self.meter.lap()
+        stalls, costs = await self.control.lap(), await asyncio.to_thread(self.meter.lap)
         return Run(summarise(records, plan.sessions, plan.seconds, RATE), stalls, costs)
 
     def soak(self, minutes: float) -> Soak:
@@ -75,18 +76,27 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rigged(
-    settings: Settings, texts: Sequence[str], *, own: bool, tenant: str = "default", seed: int = 0
+    settings: Settings,
+    texts: Sequence[str],
+    *,
+    own: bool,
+    tenant: str = "default",
+    seed: int = 0,
+    log: Path | None = None,
 ) -> AsyncIterator[Rig]:
-    """``own``: start a nats-server and a worker for it. Raises StackFailed, ServerError, BusError."""
+    """``own``: start a nats-server and a worker for it, whose log goes to ``log``.
+
+    Raises StackFailed, ServerError, BusError.
+    """
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(ControlProcess())
         pids = {"client": os.getpid(), "control": control.pid}
         started: OwnStack | None = None
         if own:
-            started = await stack.enter_async_context(OwnStack(settings))
+            started = await stack.enter_async_context(OwnStack(settings, log))
             pids = {"worker": started.worker_pid, "nats-server": started.server_pid, **pids}
         options = bus_options(settings.nats) if started is None else started.bus
         client = await stack.enter_async_context(
             await Client.connect(options, tenant=tenant, pool=settings.worker.pool)
         )
-        yield Rig(client, control, Meter(pids), texts, seed, started)
+        yield Rig(client, control, await asyncio.to_thread(Meter, pids), texts, seed, started)

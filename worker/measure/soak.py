@@ -62,7 +62,7 @@ class Soak:
                         break
                     if self.player.audio_s - sampled_s >= SAMPLE_EVERY_S:
                         sampled_s = self.player.audio_s
-                        self._sample()
+                        await self._sample()
                         await self._feed(speech, round(sampled_s * CHARS_A_SECOND) + AHEAD_CHARS)
                 case NeedText():
                     self.waits += 1
@@ -83,8 +83,8 @@ class Soak:
             self.on_text(text)
             self._sent_chars += len(text)
 
-    def _sample(self) -> None:
-        resident = resident_bytes(self.worker_pid)
+    async def _sample(self) -> None:
+        resident = await asyncio.to_thread(resident_bytes, self.worker_pid)
         if resident is not None:
             self.samples.add(self.player.audio_s / 60, resident)
 

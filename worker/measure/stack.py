@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, BinaryIO, NoReturn, Self, TypeVar
 
 from worker.bus import Bus
 from worker.connection import BusOptions
@@ -52,10 +52,11 @@ class OwnStack:
     """Entered when the worker answers. The worker has this command's model, scheduler, worker and telemetry settings,
     and no other source of settings."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, log: Path | None = None) -> None:
+        """``log``: file for what the worker says; None: a temporary one, shown if it fails."""
+        self._settings, self._log = settings, log
         self._server = EmbeddedServer()
-        self._folder = Path()
+        self._folder: Path | None = None
         self._worker: asyncio.subprocess.Process | None = None
 
     @property
@@ -73,7 +74,6 @@ class OwnStack:
         return self._server.pid
 
     async def __aenter__(self) -> Self:
-        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="antiphon-bench-"))
         try:
             await self._server.start()
             await self._start_worker()
@@ -87,6 +87,11 @@ class OwnStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stop()
+
+    def kill(self) -> None:
+        """The worker, as a crash would."""
+        assert self._worker is not None
+        self._worker.kill()
 
     async def while_it_runs(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` gives. Raises StackFailed if the worker ends meanwhile, which it should not."""
@@ -102,12 +107,11 @@ class OwnStack:
     async def _ended(self) -> NoReturn:
         assert self._worker is not None
         code = await self._worker.wait()
-        raise StackFailed(f"the worker ended with status {code}: {self._last_words()}")
+        raise StackFailed(f"the worker ended with status {code}: {await asyncio.to_thread(self._last_words)}")
 
     async def _start_worker(self) -> None:
-        config = self._folder / "worker.toml"
-        config.write_text("\n".join(configuration(self._settings, self._server.url)), encoding="utf-8")
-        with (self._folder / "worker.log").open("wb") as log:
+        config, log = await asyncio.to_thread(self._prepare)
+        with log:
             self._worker = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-c", LAUNCH, str(os.getpid()), "serve", "--config", str(config)),
@@ -117,6 +121,14 @@ class OwnStack:
                 env={name: value for name, value in child_environment().items() if not name.startswith(PREFIX)},
                 start_new_session=True,  # Ctrl-C is for the benchmark, which then stops its worker
             )
+
+    def _prepare(self) -> tuple[Path, BinaryIO]:
+        """The worker's configuration, and its open log."""
+        self._folder = Path(tempfile.mkdtemp(prefix="antiphon-bench-"))
+        config = self._folder / "worker.toml"
+        config.write_text("\n".join(configuration(self._settings, self._server.url)), encoding="utf-8")
+        self._log = self._log or self._folder / "worker.log"
+        return config, self._log.open("wb")
 
     async def _await_worker(self) -> None:
         assert self._worker is not None
@@ -145,10 +157,12 @@ class OwnStack:
             worker.kill()
             await worker.wait()
         await self._server.stop()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     def _last_words(self) -> str:
-        lines = (self._folder / "worker.log").read_text(errors="replace").split("\n")
+        assert self._log is not None
+        lines = self._log.read_text(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "no word from it")
 
 

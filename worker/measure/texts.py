@@ -28,7 +28,7 @@ UTTERANCES = (
 
 
 def read_texts(path: Path) -> tuple[str, ...]:
-    """The paragraphs of a UTF-8 file, each a session's text. Raises OSError, or ValueError if there is none."""
+    """The paragraphs of a UTF-8 file, each a session's text. Raises OSError, or ValueError of no text."""
     blocks = path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n\n")
     texts = tuple(" ".join(block.split()) for block in blocks if block.strip())
     if not texts:
