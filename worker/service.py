@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from engine.contract import FrameEngine, ModelInfo
 from scheduler.loop import LoopRules
@@ -24,7 +25,7 @@ from worker.engine_thread import EngineThread
 from worker.errors import BusUnavailable, bad_request
 from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
-from worker.sections import ModelSettings, NatsSettings, SchedulerSettings, Settings
+from worker.sections import DEFAULT_URL, ModelSettings, NatsSettings, SchedulerSettings, Settings
 from worker.telemetry import Telemetry
 from worker.wire.requests import Open
 
@@ -134,16 +135,23 @@ async def running(
 async def serving(nats: NatsSettings, stack: contextlib.AsyncExitStack) -> BusOptions:
     """Options of the server to use: the configured one, or one of our own where that is wanted or none answers."""
     options = bus_options(nats)
-    if nats.embedded == "auto" and not nats.url_is_set:
-        with contextlib.suppress(BusUnavailable):
-            probe = await Bus.connect(options, timeout_s=0.5)
-            await probe.close()
-            return options
-    elif nats.embedded != "on":
+    if nats.embedded == "off" or (nats.embedded == "auto" and (nats.url_is_set or await _answers(DEFAULT_URL))):
         return options
     server = await stack.enter_async_context(EmbeddedServer())
     log.info("no NATS server is configured: started one of our own at %s", server.url)
     return bus_options(nats, (server.url,))
+
+
+async def _answers(url: str) -> bool:
+    """Whether a NATS server greets at the address."""
+    parts = urlsplit(url)
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(0.5):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            greeting = await reader.read(5)
+            writer.close()
+            return greeting == b"INFO "
+    return False
 
 
 def bus_options(nats: NatsSettings, servers: tuple[str, ...] | None = None) -> BusOptions:

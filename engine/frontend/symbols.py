@@ -94,6 +94,8 @@ def _clauses(core: str, context: Context, part_of: Read) -> list[str]:
             words[-1] += piece[0]
         elif piece == "-" and _numeric(pieces[index - 1]) and _numeric(pieces[index + 1]):
             words.append("to")
+        elif len(piece) > 1 and piece[-1] == "-" and _numeric(pieces[index + 1]):
+            words.append("minus")
     return words
 
 

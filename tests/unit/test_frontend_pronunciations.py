@@ -15,7 +15,7 @@ from tests.frontend_room import CAPITALS, said
         ("use sql", {"SQL": "sequel"}, "use sequel"),
         ("Nguyen's and (Nguyen).", {"Nguyen": "win"}, "win's and win."),
         ("nginx-based", {"NGINX": "engine X"}, "engine X based"),
-        ("Dr. Who", {"Dr.": "doktor"}, "doktor Who"),
+        ("Dr. Lee", {"Dr.": "doktor"}, "doktor Lee"),
         ("a 3D film", {"3d": "three dee"}, "a three dee film"),
         ("gif gifs", {"gif": "jif"}, "jif gifs"),
         ("caf\u00e9 bar", {"cafe\u0301": "kah fay"}, "kah fay bar"),

@@ -58,6 +58,7 @@ def test_abbreviation(text: str, way: str) -> None:
         ("a != b, a <= b, x==5", "a is not equal to B, a less than or equal to B, X equals five"),
         ("550e8400-e29b", "five five zero E eight four zero zero, E two nine B"),
         ("TCP/IP over /usr/bin", "T C P I P over slash usr bin"),
+        ("f(-5) = x", "F minus five equals X"),
         ("call(x, y) -> z", "call X, Y [3] Z"),
         ("[the docs](https://x.com/a?b=c), ok", "the docs, ok"),
         ("<https://example.org/x>", "example dot org"),

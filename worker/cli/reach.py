@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from worker.cli.command import CommandError
 from worker.client import Client
@@ -13,6 +15,7 @@ from worker.errors import BusError, NoResponders, WireError
 from worker.sections import Section, Settings
 
 PROBE_S = 0.5
+NATS_PORT = 4222
 LONG_S = 86_400.0
 
 
@@ -29,6 +32,8 @@ async def pool_in_reach(settings: Settings, tenant: str) -> Client | None:
     options = bus_options(nats)
     if nats.url_is_set or nats.embedded == "off":
         return await _connect(options, settings, tenant)
+    if not await _is_open(nats.url[0]):
+        return None
     try:
         client = await _connect(options, settings, tenant, timeout_s=PROBE_S)
     except BusError:
@@ -80,6 +85,18 @@ def _lists(error: WireError) -> list[tuple[str, list[Any]]]:
 
 async def _connect(options: BusOptions, settings: Settings, tenant: str, *, timeout_s: float = 5.0) -> Client:
     return await Client.connect(options, tenant=tenant, pool=settings.worker.pool, timeout_s=timeout_s)
+
+
+async def _is_open(url: str) -> bool:
+    """Whether anything listens there; a NATS client would keep trying, and say so."""
+    address = urlsplit(url)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(address.hostname, address.port or NATS_PORT)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 def _own(settings: Settings) -> Settings:
