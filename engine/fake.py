@@ -43,7 +43,8 @@ class _Ticket:
 
 class FakeEngine:
     """Pops a word every ``steps_per_word`` steps, one word of look-ahead kept back like the built-in voice, and brings
-    the audio of step ``s`` out at step ``s + delay + acoustic_delay``.
+    the audio of step ``s`` out at step ``s + delay + acoustic_delay``. Like the spectral codec's, its audio may be
+    ``overlap`` samples behind: the first frame is short by them, and a flush or the end brings them.
 
     ``spend(text_rows, frame_rows)`` is called while a step is collected: advance a fake clock there to give steps a
     cost. Strict where the contract leaves the caller no choice: it asserts that slots are distinct and open, that no
@@ -59,6 +60,7 @@ class FakeEngine:
         acoustic_delay: int = 1,
         final_padding: int = 3,
         steps_per_word: int = 4,
+        overlap: int = 0,
         silent: bool = False,
         spend: Callable[[int, int], None] = lambda text_rows, frame_rows: None,
     ) -> None:
@@ -75,7 +77,7 @@ class FakeEngine:
         self._slots: list[_Slot | None] = [None] * capacity
         self._run_ahead, self._delay, self._lag = run_ahead, delay, delay + acoustic_delay
         self._tail = delay + acoustic_delay + final_padding
-        self._steps_per_word, self._spend = steps_per_word, spend
+        self._steps_per_word, self._overlap, self._spend = steps_per_word, overlap, spend
         self._silence = bytes(2 * self._info.frame_samples) if silent else b""
         self._error: tuple[Exception, str] | None = None
         self._tickets = 0
@@ -188,9 +190,10 @@ class FakeEngine:
         flushed, ended = self._tail_out(slot)
         if heard < 0:
             return SlotFrame(index, True, slot.step, b"", 0, word, flushed, ended)
-        start = heard * self._info.frame_samples
-        pcm = self._silence or pattern(slot.options, slot.step, self._info.frame_samples)
-        return SlotFrame(index, True, slot.step, pcm, start, word, flushed, ended)
+        start = heard * self._info.frame_samples - self._overlap
+        samples = self._info.frame_samples + min(start, 0) + (self._overlap if flushed or ended else 0)
+        pcm = self._silence or pattern(slot.options, slot.step, samples)
+        return SlotFrame(index, True, slot.step, pcm, max(start, 0), word, flushed, ended)
 
     def _ready(self, slot: _Slot) -> bool:
         if slot.finished or slot.flush_at is not None:

@@ -87,7 +87,7 @@ class StepLoop:
         self._roster = Roster(engine, self._emit)
         self._costs = StepCosts(engine.capacity, rules.costs)
         self._admission = Admission(self._costs, engine.capacity, frame_s, rules.headroom)
-        self._policy = Policy(Beat(clock.now(), frame_s), info.frame_samples, rules.reserve_frames * frame_s)
+        self._policy = Policy(Beat(clock.now(), frame_s), reserve_s=rules.reserve_frames * frame_s)
         self._plan = Plan([], text_only=False, wake_at=clock.now())
         self._live_limit = self._admission.limit()
         self._text_run = 0
@@ -245,7 +245,7 @@ class StepLoop:
             self._emit(Frame(session.id, session.generation, frame, lateness_s))
         if frame.flushed:
             roster.flushed(session, now)
-        if frame.ended and passenger.is_current:
+        if frame.ended:
             roster.end(session, now)
         elif not frame.committed and session.state is State.RUNNING and session.text_epoch == passenger.text_epoch:
             roster.stalled(session, now)

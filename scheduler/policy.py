@@ -58,7 +58,6 @@ class Policy:
     """Its period is the length of a frame."""
     halves: Beat = field(init=False)
     quarters: Beat = field(init=False)
-    frame_samples: int
     reserve_s: float
     """A live session with less in hand has a short lead."""
     text_burst: int = 2
@@ -86,7 +85,7 @@ class Policy:
     def outlook(self, session: Session, now: float, margin_s: float) -> Outlook:
         """When the session falls due if nothing more happens to it. ``margin_s``: the length of two steps."""
         s = session
-        if s.state is not State.RUNNING or s.held or not s.may_send(self.frame_samples):
+        if s.state is not State.RUNNING or s.held or not s.may_send:
             return Outlook(due_at=math.inf)
         if s.pace is Pace.FAST:
             return Outlook(due_at=now)

@@ -111,7 +111,7 @@ class Roster:
             pace=command.pace,
             lead_s=command.lead_ms / 1000,
             rate=self._rate,
-            frame_s=self._frame_samples / self._rate,
+            frame_samples=self._frame_samples,
             opened_at=submitted_at,
             credit=None if command.credit_ms is None else self._samples(command.credit_ms),
             options=command.options,
@@ -135,7 +135,7 @@ class Roster:
     def _credit(self, session: Session, ms: float, now: float) -> None:
         if session.credit is None:
             return
-        if not session.may_send(self._frame_samples):
+        if not session.may_send:
             session.resume(now)
         session.credit += self._samples(ms)
 

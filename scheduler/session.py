@@ -47,7 +47,7 @@ class Session:
     lead_s: float
     rate: int
     """Model samples a second."""
-    frame_s: float
+    frame_samples: int
     opened_at: float
     """When its ``Open`` was submitted."""
     credit: int | None
@@ -72,6 +72,8 @@ class Session:
     playback_start: float = 0.0
     sent: int = 0
     """Samples sent since ``playback_start``."""
+    overlap: int = 0
+    """Samples that the codec keeps back: a generation's first frame is short by them, a flush's or the end's long."""
     deadline: float = -math.inf
     """When the next sample is due: ``playback_start + sent / rate``."""
     resumed: bool = True
@@ -95,7 +97,6 @@ class Session:
         self.state = State.OPENING
         self.flushing = self.finishing = False
         self.in_delay = True
-        self.text_epoch += 1
         self.audio_in_flight = 0
         self.deadline = -math.inf
         self.backlog.clear()
@@ -110,17 +111,23 @@ class Session:
         plays on from there; making good what is over would cost the others, and end in a burst beyond the lead.
         """
         lateness_s = now - self.deadline
-        if lateness_s > (0.0 if self.resumed else self.frame_s):
+        if lateness_s > (0.0 if self.resumed else self.frame_samples / self.rate):
             self.playback_start = self.deadline = now
             self.sent = 0
             lateness_s = 0.0 if self.resumed else lateness_s
         self.resumed = False
         self.sent += samples
+        self.overlap = max(self.overlap, self.frame_samples - samples)
         self.deadline = self.playback_start + self.sent / self.rate
         if self.credit is not None:
             self.credit -= samples
         return lateness_s
 
-    def may_send(self, frame_samples: int) -> bool:
-        """Whether credit covers one more frame beside those in flight (a step inside the delay sends none)."""
-        return self.credit is None or self.in_delay or self.credit >= frame_samples * (self.audio_in_flight + 1)
+    @property
+    def may_send(self) -> bool:
+        """Whether credit covers one more frame beside those in flight, though it were the last, which is longer. A step
+        inside the delay sends none."""
+        if self.credit is None or self.in_delay:
+            return True
+        tail = self.overlap if self.flushing or self.finishing else 0
+        return self.credit >= self.frame_samples * (self.audio_in_flight + 1) + tail

@@ -42,6 +42,7 @@ class Room:
         capacity: int = 4,
         *,
         run_ahead: int = 0,
+        overlap: int = 0,
         frame_s: Callable[[int], float] = lambda rows: 0.004,
         text_s: Callable[[int], float] = lambda rows: 0.001,
         rules: LoopRules | None = None,
@@ -49,7 +50,7 @@ class Room:
     ) -> None:
         self.frame_s, self.text_s = frame_s, text_s
         self.clock = FakeClock(100.0)
-        self.engine = FakeEngine(capacity, run_ahead=run_ahead, spend=self._spend)
+        self.engine = FakeEngine(capacity, run_ahead=run_ahead, overlap=overlap, spend=self._spend)
         self.deliveries: list[list[Event]] = []
         self.events: list[Event] = []
         self.timed: list[tuple[float, Event]] = []

@@ -22,7 +22,7 @@ from worker.connection import BusOptions
 from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
-from worker.errors import BusUnavailable, bad_request
+from worker.errors import bad_request
 from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
 from worker.sections import DEFAULT_URL, ModelSettings, NatsSettings, SchedulerSettings, Settings

@@ -79,7 +79,7 @@ def read(view: View, part_of: Read) -> Reading:
     """``part_of`` reads a part that stands between signs, or gives None."""
     if view.core in _FIXED:
         return Reading(_FIXED[view.core])
-    return Reading(" ".join(_clauses(view.core.replace("(s)", "s"), view.context, part_of)))
+    return Reading(" ".join(_clauses(view.core, view.context, part_of)))
 
 
 def _clauses(core: str, context: Context, part_of: Read) -> list[str]:

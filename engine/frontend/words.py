@@ -127,6 +127,7 @@ def parse(cleaned: str, start: int, end: int, glued: bool = False) -> Word:
             return Word(core, _punctuation(trail), start, end, stopped=trail.startswith("."), glued=glued)
     if bracketed_address := _ADDRESS.fullmatch(cleaned):
         cleaned = bracketed_address[1] + bracketed_address[2]
+    cleaned = cleaned.replace("(s)", "s")
     core = cleaned.rstrip(_TRAIL)
     skipped = 0
     while skipped < len(core) and core[skipped] in _LEAD and not _KEPT_LEAD.match(core, skipped):

@@ -15,7 +15,7 @@ from worker.settings import load
 SLOTS = 4
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_blocks_the_loop() -> Iterator[None]:
     with blockbuster_ctx("worker"):
         yield

@@ -11,6 +11,7 @@ MINUTES = 3.0
 
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.timeout(400)
+@pytest.mark.usefixtures("nothing_blocks_the_loop")
 async def test_three_minutes_of_one_session_leave_the_worker_s_memory_flat(rig: Rig) -> None:
     soak = rig.soak(MINUTES)
     await rig.guarded(soak.run())

@@ -95,7 +95,11 @@ async def relay_to(url: str) -> AsyncIterator[Relay]:
             writer.close()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream, upstream_writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            upstream, upstream_writer = await asyncio.open_connection(address.hostname, address.port)
+        except OSError:  # the server is away
+            writer.close()
+            return
         for coroutine in (pump(reader, upstream_writer, relay.said), pump(upstream, writer, None)):
             pumps.add(asyncio.create_task(coroutine))
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.conftest import MakeBus, MakeServer
-from tests.integration.mailbox import Mailbox, until
+from tests.integration.mailbox import Mailbox, relay_to, until
 from worker.bus import Bus
 from worker.connection import BusOptions
 from worker.embedded import EmbeddedServer
@@ -83,6 +83,23 @@ async def test_a_restart_of_the_server_costs_frames_and_nothing_else(
     assert once.payloads == [b"once"]
     assert offline.payloads == [b"offline"]
     assert (bus.stats.reconnects, bus.stats.rebuilds) == (1, 0)
+
+
+async def test_an_interest_begun_offline_is_said_once(make_server: MakeServer, make_bus: MakeBus, pool: str) -> None:
+    """nats-py replays its subscriptions and then sends what was waiting: a one-shot said twice would, if its message
+    came in between, be renewed by the second."""
+    server = await make_server()
+    async with relay_to(server.url) as relay:
+        bus, back = await make_bus(relay.url), asyncio.Event()
+        bus.on_online(back.set)
+        await server.stop(kill=True)
+        await until(lambda: not bus.connected)
+        bus.subscribe(pool, Mailbox(), once=True)
+        await server.start()
+        await asyncio.wait_for(back.wait(), 10)
+        await bus.barrier()
+        assert relay.said.count(f"SUB {pool}".encode()) == 1
+        await bus.close()
 
 
 async def test_attempts_that_are_refused_leave_no_socket_open(

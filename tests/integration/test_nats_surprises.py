@@ -82,19 +82,27 @@ class TestFlushIsNoBarrier:
         assert answered > 0
 
 
-async def test_a_cancelled_flush_does_not_deafen_the_client(make_bus: MakeBus, pool: str) -> None:
+async def test_a_cancelled_flush_does_not_deafen_the_client(
+    server: EmbeddedServer, make_bus: MakeBus, pool: str
+) -> None:
     """nats-py sets a result on the cancelled future when the PONG comes; the exception ends its read loop."""
-    bus, mailbox = await make_bus(), Mailbox()
-    bus.subscribe(pool, mailbox)
-    flush = asyncio.create_task(bus.barrier())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    flush.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await flush
-    await bus.barrier()
-    bus.publish(pool, b"heard")
-    await mailbox.first(1)
+    async with relay_to(server.url) as relay:
+        bus, mailbox = await make_bus(relay.url), Mailbox()
+        bus.subscribe(pool, mailbox)
+        await bus.barrier()
+        relay.listening.clear()
+        relay.said.clear()
+        flush = asyncio.create_task(bus.barrier())
+        await until(lambda: relay.said.endswith(b"PING\r\n"))
+        flush.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flush
+        relay.listening.set()
+        await bus.barrier()
+        bus.publish(pool, b"heard")
+        await mailbox.first(1)
+        assert bus.stats.reconnects == 0
+        await bus.close()
 
 
 class TestCancelledErrorInACallback:

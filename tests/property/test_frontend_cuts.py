@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,30 +18,18 @@ _NORMALISER = Normaliser()
 _SETTINGS = settings(
     max_examples=500, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-_TRICKY = st.sampled_from(
-    [
-        *"Thank you for calling. The order, however, is late! Why? Wait... so; then:".split(),
-        *"$1,204.50 -$3.50 $5-10 $2.5 billion 3/14/2027 4:05 pm p.m. a.m. 14:05 24/7 120/80 5% 1/2 2 1/4 5\u00bd".split(),
-        *"U.S. e.g. Dr. St. No. Mr. Ph.D. etc. vs. Jan. May 5, Mon-Fri IT WAS US FBI NASA A I B. PhD URLs".split(),
-        *"jo.doe@example.org https://shop.example.com/a?id=77 example.com.Then v2.0.1 10.0.0.7 4.2.1 14C BA2490".split(),
-        *"+44 20 7946 0958 (555) 123-4567 555-0100 Order 12345. 12345.Let code 804 112 x^2 < > & = 5kg km/h".split(),
-        *"don\u2019t \u201cHi\u201d Pro\u00adnun can\u200bnot caf\u00e9 cafe\u0301 &lt;ok&gt; \u2014 - -- so\u2014on".split(),
-        '<break time="0.5s"/>',
-        "<break",
-        '<break time="9999s">',
-        "</break>",
-        "12:00\u202fAM",
-        "\n\n",
-        "\U0001f642",
-        "\U0001f44d\U0001f3fd",
-        "\ud83d",
-        "\ude42",
-        "\u4e16\u754c",
-        "a" * 300,
-        "3f9a" * 120,
-        "https://x.org/?q=" + "ab%20" * 60,
-    ]
-)
+_WORDS = """
+Thank you for calling. The order, however, is late! Why? Wait... so; then:
+$1,204.50 -$3.50 $5-10 $2.5 billion 3/14/2027 4:05 pm p.m. a.m. 14:05 24/7 120/80 5% 1/2 2 1/4 5\u00bd
+U.S. e.g. Dr. St. No. Mr. Ph.D. etc. vs. Jan. May 5, Mon-Fri IT WAS US FBI NASA A I B. PhD URLs
+jo.doe@example.org https://shop.example.com/a?id=77 example.com.Then v2.0.1 10.0.0.7 4.2.1 14C BA2490
++44 20 7946 0958 (555) 123-4567 555-0100 Order 12345. 12345.Let code 804 112 x^2 < > & = 5kg km/h
+don\u2019t \u201cHi\u201d caf\u00e9 &lt;ok&gt; \u2014 - -- so\u2014on
+"""
+_WHOLE = ['<break time="0.5s"/>', "<break", '<break time="9999s">', "</break>", "\n\n", "12:00\u202fAM", "\u4e16\u754c"]
+_UNICODE = ["\U0001f642", "\U0001f44d\U0001f3fd", "\ud83d", "\ude42", "Pro\u00adnun", "can\u200bnot", "cafe\u0301"]
+_LONG = ["a" * 300, "3f9a" * 120, "https://x.org/?q=" + "ab%20" * 60]
+_TRICKY = st.sampled_from([*_WORDS.split(), *_WHOLE, *_UNICODE, *_LONG])
 _SEPARATORS = st.sampled_from([" ", " ", " ", " ", "", ".", ", ", "\n", " - "])
 _PROSE = st.lists(st.tuples(_TRICKY, _SEPARATORS), max_size=14).map(lambda parts: "".join(map("".join, parts)))
 _ANYTHING = st.text(st.characters(), max_size=60)
@@ -49,7 +39,7 @@ _DENSE = st.text(
 _TEXTS = st.one_of(_PROSE, _PROSE, _ANYTHING, _DENSE)
 
 
-def taken(deltas: list[str | None]) -> tuple[list[Piece], TextStream]:
+def taken(deltas: Sequence[str | None]) -> tuple[list[Piece], TextStream]:
     text = TextStream(_NORMALISER, TOKENIZER)
     pieces: list[Piece] = []
     for delta in deltas:
@@ -61,7 +51,7 @@ def taken(deltas: list[str | None]) -> tuple[list[Piece], TextStream]:
 
 def cut(text: str, places: list[int]) -> list[str | None]:
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
 @_SETTINGS

@@ -19,7 +19,7 @@ def plain(words: str) -> str:
 @given(st.integers(0, 10**18 - 1) | st.integers(0, 2_000))
 def test_cardinals(value: int) -> None:
     assert cardinal(value) == plain(num2words(value))
-    assert cardinal(-value - 1) == plain(num2words(-value - 1))
+    assert cardinal(-value) == plain(num2words(-value))
 
 
 @_SETTINGS

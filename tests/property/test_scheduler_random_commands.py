@@ -51,6 +51,8 @@ class Watch:
     ended: bool = False
     first_step: bool = False
     samples: int = 0
+    words: Counter[int] = field(default_factory=Counter)
+    """Submitted and not spoken yet, by generation."""
     step: int = 0
     played_until: float = float("-inf")
     stalls: int = 0
@@ -88,6 +90,7 @@ class Watch:
             case Ended():
                 self._speaks(event.generation)
                 assert event.generation in self.closed
+                assert self.words[event.generation] == 0, "a word was not spoken"
                 assert self.flushes[event.generation] == 0, "a flush before the end was not answered"
                 self.ended = True
             case Failed():
@@ -110,6 +113,8 @@ class Watch:
         assert event.frame.step == self.step + 1, "a frame is missing, twice, or out of order"
         self.step += 1
         assert self.stalls < self.texts[event.generation], "a frame between a stall and the next text"
+        self.words[event.generation] -= event.frame.word
+        assert self.words[event.generation] >= 0, "a word that nobody said, or not in this generation"
         samples = len(event.frame.pcm) // 2
         if not samples:
             return
@@ -126,12 +131,20 @@ class RandomCommands(RuleBasedStateMachine):
         base_ms=st.sampled_from([0.0, 1.0, 5.0, 30.0]),
         row_ms=st.sampled_from([0.0, 0.5, 8.0]),
         capacity=st.sampled_from([1, 3, 8]),
+        overlap=st.sampled_from([0, 720]),
     )
-    def begin(self, run_ahead: int, base_ms: float, row_ms: float, capacity: int) -> None:
+    def begin(self, run_ahead: int, base_ms: float, row_ms: float, capacity: int, overlap: int) -> None:
         def cost(rows: int) -> float:
             return (base_ms + row_ms * rows) / 1000
 
-        self.room = Room(capacity, run_ahead=run_ahead, frame_s=cost, text_s=lambda rows: cost(rows) / 4, warm=True)
+        self.room = Room(
+            capacity,
+            run_ahead=run_ahead,
+            overlap=overlap,
+            frame_s=cost,
+            text_s=lambda rows: cost(rows) / 4,
+            warm=True,
+        )
         self.watches: dict[str, Watch] = {}
         self.read = 0
         self.number = 0
@@ -162,6 +175,8 @@ class RandomCommands(RuleBasedStateMachine):
 
     def _push(self, name: str, entries: tuple[Entry, ...]) -> None:
         watch = self.watches[name]
+        if watch.generation not in watch.closed:
+            watch.words[watch.generation] += sum(entry.is_word for entry in entries)
         if entries:
             watch.pushed.add(watch.generation)
             watch.texts[watch.generation] += 1

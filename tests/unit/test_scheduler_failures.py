@@ -11,8 +11,8 @@ from engine.contract import Entry, SlotOptions
 from engine.fake import FakeEngine
 from scheduler.errors import InboxFull
 from scheduler.loop import LoopRules, StepLoop
-from scheduler.messages import Credit, Failed
-from tests.scheduler_room import Room
+from scheduler.messages import Cancel, Credit, Failed, Finish, Push
+from tests.scheduler_room import WORD, Room, options
 
 RUN_AHEAD = pytest.mark.parametrize("run_ahead", [0, 1, 2])
 
@@ -59,6 +59,27 @@ def test_an_engine_that_raises_in_a_step_fails_its_sessions_and_the_loop_goes_on
     room.run_out()
     assert room.kinds("idle")[-1] == room.kinds("c")[-1] == "Ended"
     assert room.loop.failures == 0
+    assert room.engine.open_slots == []
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_step_that_fails_after_a_cancel_costs_the_next_one_on_the_row_nothing(keep: bool) -> None:
+    room = Room(1, run_ahead=1)
+    room.open("a", words=50)
+    room.run(0.1)
+    room.push("a", 50)
+    room.engine.raise_once(RuntimeError("device lost"), in_collect=True)
+    launched = len(room.engine.stepped)
+    room.run_until(lambda: len(room.engine.stepped) > launched)
+    if keep:
+        room.submit(Cancel("a", options(1)), Push("a", 1, (WORD,) * 4), Finish("a", 1))
+    else:
+        room.cancel("a")
+        room.open("b", words=4, finish=True)
+    room.run_out()
+    assert room.loop.failures == 0
+    assert room.kinds("a" if keep else "b")[-1] == "Ended"
+    assert "Failed" not in room.kinds("a")
     assert room.engine.open_slots == []
 
 

@@ -114,6 +114,17 @@ def test_audio_is_decided_by_seed_generation_and_step_alone() -> None:
     assert {len(pcm) for pcm in first} == {2 * 1920}
 
 
+def test_a_codec_that_is_behind_gives_what_it_kept_back_with_the_last_frame() -> None:
+    engine = FakeEngine(1, overlap=720)
+    engine.open(0, options())
+    engine.push(0, [WORD] * 2)
+    engine.finish(0)
+    heard = [frame for frame in steps(engine) if frame.pcm]
+    sizes = [len(frame.pcm) // 2 for frame in heard]
+    assert sizes == [1200, *[1920] * (len(heard) - 2), 2640]
+    assert [frame.model_start for frame in heard] == [0, *[1920 * n - 720 for n in range(1, len(heard))]]
+
+
 def test_failures_that_were_ordered() -> None:
     engine = engine_with(9)
     engine.raise_once(OSError("launch"))

@@ -28,7 +28,7 @@ def costs(base: float = 0.0, slope: float = 0.0, text: float = 0.0) -> StepCosts
 GROWING = costs(0.003, 0.0015, 0.001)
 FLAT = costs(0.012, 0.00002, 0.003)
 
-POLICY = Policy(Beat(0.0, FRAME_S), 1920, reserve_s=2 * FRAME_S)
+POLICY = Policy(Beat(0.0, FRAME_S), reserve_s=2 * FRAME_S)
 
 
 class Stage:
@@ -38,7 +38,7 @@ class Stage:
         self.sessions: list[Session] = []
 
     def add(self, name: str, pace: Pace = Pace.LIVE, lead_ms: float = 480.0) -> Session:
-        session = Session(name, len(self.sessions), pace, lead_ms / 1000, 24_000, FRAME_S, 0.0, None, options(), NOW)
+        session = Session(name, len(self.sessions), pace, lead_ms / 1000, 24_000, 1920, 0.0, None, options(), NOW)
         session.state = State.RUNNING
         session.in_delay = False
         self.sessions.append(session)
@@ -195,6 +195,15 @@ def test_frames_in_flight_count_as_lead() -> None:
     assert stage.names() == []
 
 
+def test_before_playback_began_frames_in_flight_count_too() -> None:
+    stage = Stage()
+    first = stage.waiting("first")
+    first.lead_s, first.audio_in_flight = 0.160, 1
+    assert stage.names() == ["first"]
+    first.outlook, first.audio_in_flight = None, 2
+    assert stage.plan() == Plan([], False, math.inf)
+
+
 def test_after_a_pause_a_session_counts_as_waiting_only_where_it_ran_dry() -> None:
     stage = Stage()
     stage.playing("in hand", 0.300).resume(NOW)
@@ -234,6 +243,15 @@ def test_fast_sessions_wait_while_a_live_one_would_become_late() -> None:
     assert stage.plan(NOW + 0.067).wake_at == pytest.approx(NOW + 0.075)
 
 
+def test_fast_sessions_do_not_ride_where_a_live_one_would_become_late() -> None:
+    stage = Stage()
+    stage.playing("calm", 0.150, cap_ms=240.0)
+    stage.playing("tight", 0.021, launched_at=NOW, cap_ms=80.0)
+    stage.fast("fast")
+    assert stage.names(costs=costs(0.008)) == ["calm", "fast"]
+    assert stage.names(costs=costs(0.012)) == ["calm"]
+
+
 def test_a_step_of_fast_sessions_is_short() -> None:
     stage = Stage()
     for number in range(40):
@@ -257,6 +275,19 @@ def test_a_large_batch_is_cut_and_the_earliest_deadlines_go_first() -> None:
         stage.playing(f"{number}", 0.399 - 0.001 * number)
     names = stage.names()
     assert len(names) == GROWING.frame.part(32) < 32
+    assert names == [f"{31 - place}" for place in range(len(names))]
+
+
+def test_a_large_text_only_batch_is_cut_and_the_longest_waiting_go_first() -> None:
+    stage = Stage()
+    for number in range(32):
+        stage.waiting(f"{number}", since=NOW - number, in_delay=True)
+    slow = StepCosts(64)
+    for rows in size_classes(64):
+        slow.text.seed(rows, 0.003 + 0.0015 * rows)
+    slow.refresh(0.0)
+    names = stage.names(costs=slow)
+    assert len(names) == slow.text.part(32) < 32
     assert names == [f"{31 - place}" for place in range(len(names))]
 
 

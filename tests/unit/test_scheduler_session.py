@@ -10,7 +10,7 @@ FRAME = 1920
 
 
 def session(credit: int | None = None) -> Session:
-    return Session("s", 0, Pace.LIVE, 0.48, 24_000, 0.08, 0.0, credit, options(), 0.0)
+    return Session("s", 0, Pace.LIVE, 0.48, 24_000, FRAME, 0.0, credit, options(), 0.0)
 
 
 def test_playback_starts_with_the_first_audio_and_each_frame_moves_the_deadline() -> None:
@@ -53,8 +53,10 @@ def test_a_new_generation_owes_nothing_to_the_old_one() -> None:
     for _ in range(5):
         s.play(FRAME, 5.0)
     s.flushing = s.finishing = True
+    s.in_delay, s.audio_in_flight = False, 2
     s.restart(options(generation=1), 5.1)
     assert (s.generation, s.state, s.flushing, s.finishing) == (1, State.OPENING, False, False)
+    assert (s.in_delay, s.audio_in_flight) == (True, 0)
     assert s.play(FRAME, 5.2) == 0.0
     assert s.deadline == pytest.approx(5.28)
 
@@ -62,20 +64,34 @@ def test_a_new_generation_owes_nothing_to_the_old_one() -> None:
 def test_credit_covers_frames_in_flight_too() -> None:
     s = session(credit=2 * FRAME)
     s.in_delay = False
-    assert s.may_send(FRAME)
+    assert s.may_send
     s.audio_in_flight = 1
-    assert s.may_send(FRAME)
+    assert s.may_send
     s.audio_in_flight = 2
-    assert not s.may_send(FRAME)
+    assert not s.may_send
     s.audio_in_flight = 0
     s.play(FRAME, 1.0)
     s.play(FRAME, 1.0)
-    assert not s.may_send(FRAME)
+    assert not s.may_send
     assert s.credit == 0
+
+
+def test_credit_covers_what_the_codec_keeps_back_for_the_last_frame() -> None:
+    s = session(credit=4 * FRAME)
+    s.in_delay = False
+    s.play(FRAME - 720, 1.0)
+    s.play(FRAME, 1.0)
+    s.finishing = True
+    assert s.may_send
+    s.play(FRAME, 1.0)
+    assert s.credit == FRAME + 720
+    assert s.may_send, "the last frame and what was kept back fit exactly"
+    s.credit -= 1
+    assert not s.may_send
 
 
 def test_a_step_inside_the_delay_needs_no_credit() -> None:
     s = session(credit=0)
-    assert s.may_send(FRAME)
+    assert s.may_send
     s.in_delay = False
-    assert not s.may_send(FRAME)
+    assert not s.may_send

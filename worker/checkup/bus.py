@@ -19,6 +19,7 @@ from worker.measure.machine import nats_server_version
 from worker.sections import NatsSettings, Settings
 from worker.service import bus_options
 
+CONNECT_S = 3.0
 JETSTREAM = "$JS.API.INFO"
 PAYLOAD_WANTED = 128 * 1024
 """A frame at 48 kHz in floats is 15 KiB, and a message may carry several."""
@@ -45,7 +46,7 @@ async def configured_server(settings: Settings) -> Sequence[Finding]:
         return [skipped("nats", "none is configured: serve uses one at the default address, or starts its own")]
     options = bus_options(nats)
     try:
-        bus = await Bus.connect(options, timeout_s=5.0)
+        bus = await Bus.connect(options, timeout_s=CONNECT_S)
     except BusUnavailable as error:
         remedy = "start it, or correct ANTIPHON_NATS__URL and the identity (creds, nkey_seed, user, token, tls_*)"
         return [fails("nats", error.reason, remedy)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.checkup.finding import Finding, Probe, fails, note, skipped, works
+from worker.checkup.finding import Finding, Probe, brief, fails, note, skipped, works
 from worker.measure.machine import VECTOR_FLAGS, available_bytes, vector_flags
 from worker.sections import ModelSettings, Settings
 from worker.service import CPU_SLOTS, CUDA_SLOTS, model_folder
@@ -17,7 +17,7 @@ from worker.service import CPU_SLOTS, CUDA_SLOTS, model_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.contract import Entry
+    from engine.contract import Entry, FrameEngine
     from engine.dsm import DsmEngine
 
 TEXT = "Thank you for calling. One moment, please."
@@ -58,7 +58,7 @@ def kernels(settings: Settings) -> Sequence[Finding]:
         return [
             note(
                 "kernels",
-                f"{str(error).splitlines()[0][:200]}; speech is several times slower",
+                f"{brief(error)}; speech is several times slower",
                 "install g++ (Debian: apt-get install g++) or set CXX to a C++17 compiler",
             )
         ]
@@ -70,7 +70,7 @@ def speech(settings: Settings) -> Sequence[Finding]:
     """Loads the model as ``serve`` does, and speaks."""
     import torch
 
-    from engine.errors import EngineError
+    from engine.errors import EngineError, KernelError
     from engine.loading import load_engine
 
     folder, device = model_folder(settings.model), chosen_device(settings.model)
@@ -80,10 +80,12 @@ def speech(settings: Settings) -> Sequence[Finding]:
         clock = time.perf_counter()
         engine = load_engine(folder, capacity=ROWS, device=device, precision=settings.model.precision)
         seconds = time.perf_counter() - clock
-        return [_loaded(settings.model, folder, engine, seconds), *_spoken(engine, _entries(folder))]
+        return [_loaded(settings.model, folder, engine, seconds), *spoken(engine, _entries(folder))]
     except EngineError as error:
         remedy = "name a folder with a Kyutai-format checkpoint in ANTIPHON_MODEL__PATH, or builtin"
-        return [fails("model", str(error).splitlines()[0][:300], remedy), skipped("speech", "no model")]
+        if isinstance(error, KernelError):
+            remedy = "leave ANTIPHON_MODEL__PRECISION at auto, and see the kernels above"
+        return [fails("model", brief(error), remedy), skipped("speech", "no model")]
     finally:
         torch.set_num_threads(threads)
 
@@ -97,21 +99,25 @@ def chosen_device(model: ModelSettings) -> str:
 
 
 def _loaded(model: ModelSettings, folder: Path, engine: DsmEngine, seconds: float) -> Finding:
-    size = weigh(folder)
-    slots = model.slots or (CPU_SLOTS if chosen_device(model) == "cpu" else CUDA_SLOTS)
+    size, device = weigh(folder), chosen_device(model)
+    slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
     said = (
         f"{engine.info.name}, {size.parameters / 1e6:.1f} M parameters, digest {engine.info.digest[:12]}, "
         f"loaded in {seconds:.1f} s; {size.slot_bytes / 1024**2:.1f} MiB a slot"
     )
-    available = available_bytes()
+    available = free_bytes(device)
     needed = RUNTIME_BYTES + 2 * size.weight_bytes + slots * size.slot_bytes
-    if chosen_device(model) == "cpu" and available is not None and needed > available:
-        return note(
-            "model",
-            f"{said}; {slots} slots need about {needed / 1024**3:.1f} GiB, {available / 1024**3:.1f} are available",
-            "lower ANTIPHON_MODEL__SLOTS",
-        )
+    if available is not None and needed > available:
+        short = f"{slots} slots need about {needed / 1024**3:.1f} GiB, {available / 1024**3:.1f} are free"
+        return note("model", f"{said}; {short}", "lower ANTIPHON_MODEL__SLOTS")
     return works("model", said)
+
+
+def free_bytes(device: str) -> int | None:
+    """Of the memory that the slots are in."""
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else available_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +177,12 @@ def _entries(folder: Path) -> list[Entry]:
     return [piece.entry for piece in (*stream.feed(TEXT), *stream.finish())]
 
 
-def _spoken(engine: DsmEngine, entries: Sequence[Entry]) -> list[Finding]:
-    frames(engine, entries, ROWS)  # finds its memory cold
-    alone, several = (frames(engine, entries, rows) for rows in (1, ROWS))
+def spoken(
+    engine: FrameEngine, entries: Sequence[Entry], clock: Callable[[], float] = time.perf_counter
+) -> Sequence[Finding]:
+    """``engine`` has ``ROWS`` free slots; ``clock`` in seconds."""
+    frames(engine, entries, ROWS, clock)  # finds its memory cold
+    alone, several = (frames(engine, entries, rows, clock) for rows in (1, ROWS))
     beat_ms = engine.info.frame_ms
     said = f"a frame of {beat_ms:g} ms takes {alone.typical_ms:.1f} ms alone, {several.typical_ms:.1f} ms for {ROWS}"
     if alone.failed or several.failed or alone.peak < AUDIBLE:
@@ -194,9 +203,8 @@ class Frames:
     failed: bool
 
 
-def frames(engine: DsmEngine, entries: Sequence[Entry], rows: int) -> Frames:
-    """Speak the same text in so many slots at once, for a dozen frames of audio; the delay's cheap steps are not
-    timed."""
+def frames(engine: FrameEngine, entries: Sequence[Entry], rows: int, clock: Callable[[], float]) -> Frames:
+    """Speak the same text in so many slots at once, for a dozen frames; the delay's cheap steps are not timed."""
     import numpy as np
 
     slots = range(rows)
@@ -205,13 +213,14 @@ def frames(engine: DsmEngine, entries: Sequence[Entry], rows: int) -> Frames:
         engine.push(slot, entries)
         engine.finish(slot)
     took_ms: list[float] = []
-    peak, failed = 0, False
-    while len(took_ms) < FRAMES and not failed:
-        whole, clock = not engine.in_delay(0), time.perf_counter()
+    peak, over, failed = 0, False, False
+    while len(took_ms) < FRAMES and not over:
+        whole, began = not engine.in_delay(0), clock()
         done = engine.collect(engine.launch(slots))
         if whole:
-            took_ms.append(1000 * (time.perf_counter() - clock))
+            took_ms.append(1000 * (clock() - began))
         failed = any(frame.failed for frame in done)
+        over = failed or any(frame.ended or not frame.committed for frame in done)
         sounds = [np.abs(np.frombuffer(frame.pcm, "<i2").astype(np.int32)).max() for frame in done if frame.pcm]
         peak = max([peak, *map(int, sounds)])
     for slot in slots:

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 from worker.cli.command import CommandError
 from worker.client import Client
 from worker.connection import BusOptions
-from worker.errors import BusError, NoResponders, WireError
+from worker.errors import BusError, BusUnavailable, NoResponders, WireError
 from worker.sections import Section, Settings
 
 PROBE_S = 0.5
+"""For a server that nobody has configured."""
+CONNECT_S = 5.0
 NATS_PORT = 4222
 LONG_S = 86_400.0
 
@@ -31,6 +33,8 @@ async def pool_in_reach(settings: Settings, tenant: str) -> Client | None:
         return None
     options = bus_options(nats)
     if nats.url_is_set or nats.embedded == "off":
+        if not any([await _is_open(url) for url in nats.url]):
+            raise BusUnavailable(f"{options.where()}: nobody listens there")
         return await _connect(options, settings, tenant)
     if not await _is_open(nats.url[0]):
         return None
@@ -83,15 +87,17 @@ def _lists(error: WireError) -> list[tuple[str, list[Any]]]:
     return [(name, value) for name, value in error.detail.items() if isinstance(value, list) and name != "fields"]
 
 
-async def _connect(options: BusOptions, settings: Settings, tenant: str, *, timeout_s: float = 5.0) -> Client:
+async def _connect(options: BusOptions, settings: Settings, tenant: str, *, timeout_s: float = CONNECT_S) -> Client:
     return await Client.connect(options, tenant=tenant, pool=settings.worker.pool, timeout_s=timeout_s)
 
 
 async def _is_open(url: str) -> bool:
-    """Whether anything listens there; a NATS client would keep trying, and say so."""
+    """Whether anything listens there. A NATS client would keep trying for a while."""
     address = urlsplit(url)
+    if address.scheme in ("ws", "wss"):
+        return True  # behind a proxy as likely as not
     try:
-        async with asyncio.timeout(PROBE_S):
+        async with asyncio.timeout(CONNECT_S):
             _, writer = await asyncio.open_connection(address.hostname, address.port or NATS_PORT)
     except (OSError, TimeoutError):
         return False

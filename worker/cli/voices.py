@@ -102,9 +102,7 @@ def _print_table(info: Info) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"pool {info.pool}: {info.model.name}", title_justify="left")
-    for heading in ("", "offered"):
-        table.add_column(heading)
+    table = Table(show_header=False)
     gathered: dict[str, list[str]] = {}
     for name, value in _rows(info):
         gathered.setdefault(name, []).append(value)

@@ -10,7 +10,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Coroutine, Iterator
+from asyncio.subprocess import Process
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Self, TypeVar
@@ -57,7 +58,7 @@ class OwnStack:
         self._settings, self._log = settings, log
         self._server = EmbeddedServer()
         self._folder: Path | None = None
-        self._worker: asyncio.subprocess.Process | None = None
+        self._worker: Process | None = None
 
     @property
     def bus(self) -> BusOptions:
@@ -88,26 +89,10 @@ class OwnStack:
     ) -> None:
         await self._stop()
 
-    def kill(self) -> None:
-        """The worker, as a crash would."""
-        assert self._worker is not None
-        self._worker.kill()
-
     async def while_it_runs(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` gives. Raises StackFailed if the worker ends meanwhile, which it should not."""
-        working, ended = asyncio.ensure_future(work), asyncio.ensure_future(self._ended())
-        try:
-            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
-            return await (working if working.done() else ended)
-        finally:
-            for task in (working, ended):
-                task.cancel()
-            await asyncio.gather(working, ended, return_exceptions=True)
-
-    async def _ended(self) -> NoReturn:
         assert self._worker is not None
-        code = await self._worker.wait()
-        raise StackFailed(f"the worker ended with status {code}: {await asyncio.to_thread(self._last_words)}")
+        return await while_alive(self._worker, self._last_words, work)
 
     async def _start_worker(self) -> None:
         config, log = await asyncio.to_thread(self._prepare)
@@ -145,7 +130,7 @@ class OwnStack:
             raise StackFailed(f"the worker does not answer within {START_TIMEOUT_S:g} s") from None
         finally:
             await bus.close()
-        await self._ended()
+        await _death(self._worker, self._last_words)
 
     async def _stop(self) -> None:
         worker, self._worker = self._worker, None
@@ -164,6 +149,23 @@ class OwnStack:
         assert self._log is not None
         lines = self._log.read_text(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "no word from it")
+
+
+async def while_alive(process: Process, last_words: Callable[[], str], work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` gives. Raises StackFailed if the process ends before, and cancels the work."""
+    working, ended = asyncio.ensure_future(work), asyncio.ensure_future(_death(process, last_words))
+    try:
+        await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+        return await (working if working.done() else ended)
+    finally:
+        for task in (working, ended):
+            task.cancel()
+        await asyncio.gather(working, ended, return_exceptions=True)
+
+
+async def _death(process: Process, last_words: Callable[[], str]) -> NoReturn:
+    code = await process.wait()
+    raise StackFailed(f"the worker ended with status {code}: {await asyncio.to_thread(last_words)}")
 
 
 def configuration(settings: Settings, url: str) -> Iterator[str]:

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from worker.cli.main import main
+from worker.cli.say import Say
+from worker.layers import SettingsError
+from worker.settings import compose
+from worker.wire.requests import Open
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def say(*argv: str) -> Say:
+    return compose(Say, argv, {}, prog="antiphon say").settings
+
+
+def request(*argv: str) -> Open:
+    return say(*argv)._request()
+
+
+def test_by_default_speech_is_made_as_fast_as_it_is_taken() -> None:
+    made = request("hello")
+    assert made.pace == "fast"
+    assert made.credit_ms == 10_000
+    assert (made.format.encoding, made.format.sample_rate) == ("pcm_s16le", 24_000)
+    assert made.text is None
+    assert (made.seed, made.voice, made.temperature, made.pronunciations) == (None, None, None, {})
+
+
+def test_options_are_passed_on() -> None:
+    made = request(
+        *("--voice", "v", "--language", "en", "--seed", "7", "--temperature", "0.5", "--top-k", "3", "--cfg", "2"),
+        *("--padding-bonus", "-1.5", "--padding-between", "1", "--max-padding", "4", "--gain-db", "-3"),
+        *("--trim-silence", "--pace", "live", "--rate", "8000"),
+    )
+    assert (made.voice, made.language, made.seed, made.temperature, made.top_k) == ("v", "en", 7, 0.5, 3)
+    assert (made.cfg, made.padding_bonus, made.padding_between, made.max_padding) == (2, -1.5, 1, 4)
+    assert (made.gain_db, made.trim_silence, made.pace, made.format.sample_rate) == (-3, True, "live", 8000)
+    assert request("--raw", "--encoding", "pcm_f32le").format.encoding == "pcm_f32le"
+
+
+def test_pronunciations_are_pairs_and_may_hold_spaces_and_commas() -> None:
+    made = request("--pronounce", "nginx=engine x", "--pronounce", "Yes=yes, well", "--pronounce", 'q="q" = cue')
+    assert made.pronunciations == {"nginx": "engine x", "Yes": "yes, well", "q": '"q" = cue'}
+
+
+BAD = [
+    (["--speed", "0"], "--speed: unsupported_option"),
+    (["--speed", "NaN"], "--speed: unsupported_option"),
+    (["--speed", "-1"], "--speed: unsupported_option"),
+    (["--speed", "1e-6"], "--speed: unsupported_option"),
+    (["--temperature", "nan"], "--temperature: Input should be a finite number"),
+    (["--temperature", "-1"], "--temperature: Input should be greater than or equal to 0"),
+    (["--gain-db", "inf"], "--gain-db: Input should be a finite number"),
+    (["--seed", "-1"], "--seed: Input should be greater than or equal to 0"),
+    (["--seed", "x"], "--seed: Input should be a valid integer"),
+    (["--rate", "12345"], "--rate: unsupported_format: one of 8000, 16000"),
+    (["--encoding", "mp3"], "--encoding: Input should be 'pcm_s16le' or 'pcm_f32le'"),
+    (["--encoding", "pcm_f32le"], "--encoding: unsupported_format: pcm_f32le needs --raw"),
+    (["--out", "a.mp3"], "--out: WAV is what can be written"),
+    (["--pace", "slow"], "--pace: Input should be"),
+    (["--pronounce", "nginx"], "--pronounce: is WORD=SPELLING"),
+    (["--pronounce", "=x"], "--pronounce: is WORD=SPELLING"),
+    (["--pronounce", "a b=x"], "--pronounce: is WORD=SPELLING"),
+    (["--pronounce", "x" * 65 + "=x"], "--pronounce: String should have at most 64 characters"),
+    (["--file", "b.txt"], "--file: cannot be combined with a text"),
+    (["--sped", "1"], "did you mean --speed?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "said"), BAD)
+def test_case_c39_what_cannot_be_used_is_named_before_anything_happens(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Comfy-Org/comfy-cli#615, software-mansion/react-native-executorch#1134."""
+    assert main(["say", "hello", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+    assert os.listdir() == []
+
+
+def test_the_text_is_in_no_error() -> None:
+    with pytest.raises(SettingsError) as error:
+        say("a very private text", "--file", "b.txt", "--seed", "x")
+    assert "private" not in str(error.value)
