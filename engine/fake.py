@@ -78,7 +78,7 @@ class FakeEngine:
         self._run_ahead, self._delay, self._lag = run_ahead, delay, delay + acoustic_delay
         self._tail = delay + acoustic_delay + final_padding
         self._steps_per_word, self._overlap, self._spend = steps_per_word, overlap, spend
-        self._silence = bytes(2 * self._info.frame_samples) if silent else b""
+        self._silence = bytes(2 * (self._info.frame_samples + overlap)) if silent else b""
         self._error: tuple[Exception, str] | None = None
         self._tickets = 0
         self.stepped: list[tuple[int, ...]] = []
@@ -192,7 +192,7 @@ class FakeEngine:
             return SlotFrame(index, True, slot.step, b"", 0, word, flushed, ended)
         start = heard * self._info.frame_samples - self._overlap
         samples = self._info.frame_samples + min(start, 0) + (self._overlap if flushed or ended else 0)
-        pcm = self._silence or pattern(slot.options, slot.step, samples)
+        pcm = self._silence[: 2 * samples] or pattern(slot.options, slot.step, samples)
         return SlotFrame(index, True, slot.step, pcm, max(start, 0), word, flushed, ended)
 
     def _ready(self, slot: _Slot) -> bool:

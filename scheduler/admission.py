@@ -8,20 +8,19 @@ from scheduler.costs import StepCosts, size_classes
 
 
 class Admission:
-    """The largest number of live sessions whose whole round keeps within ``headroom`` of a frame's time.
+    """The largest number of live sessions for all of which one fused step keeps within ``headroom`` of a frame's time.
 
-    A round is one frame of every session and two text-only steps of one that has just come. At least one session is
-    always let in: with none there would be nothing to measure, and a slow moment would close the worker for ever.
+    What is above the headroom is for the small steps of sessions that have just come, and for the host. At least one
+    session is always let in: with none there would be nothing to measure, and a slow moment would close the worker for
+    ever.
     """
 
-    def __init__(self, costs: StepCosts, capacity: int, frame_s: float, headroom: float) -> None:
+    def __init__(self, costs: StepCosts, frame_s: float, headroom: float) -> None:
         self._costs = costs
-        self._capacity = capacity
         self._budget_s = headroom * frame_s
 
     def limit(self) -> int:
-        text_s = 2 * self._costs.text.cost(min(1, self._capacity))
-        return max(1, min(self._capacity, self._costs.frame.fit(self._budget_s - text_s)))
+        return max(1, self._costs.frame.fit(self._budget_s))
 
 
 def warm_up(engine: FrameEngine, clock: Clock, costs: StepCosts, repeats: int = 5) -> None:

@@ -15,8 +15,11 @@ class CostRules:
 
     quantile: float = 0.95
     """Of each window; the higher this is, the more one stall of the host counts (0.99 on a GPU)."""
-    window: int = 64
+    window: int = 128
     """Latest measurements kept for each size class."""
+    block: int = 4
+    """The quantile is that of means over so many steps in a row. A lead outlasts a slow step, but not a slow half
+    second, and on a busy host the quantile of single steps says several times as much as that of half seconds."""
     enough: int = 8
     """Measurements from which on a size class is believed more than its seed."""
     horizon_s: float = 30.0
@@ -40,9 +43,15 @@ class SizeClass:
     recent: deque[float] = field(default_factory=deque)
     measured_at: float = -math.inf
 
-    def quantile(self, q: float) -> float:
-        """Lower quantile, so that of a handful of values the slowest never decides alone."""
-        return sorted(self.recent)[math.floor(q * (len(self.recent) - 1))]
+    def median(self) -> float:
+        return sorted(self.recent)[(len(self.recent) - 1) // 2]
+
+    def quantile(self, q: float, block: int) -> float:
+        """Of the means of whole blocks. Lower, so that of a handful of blocks the slowest never decides alone; of less
+        than two blocks, the median."""
+        steps = list(self.recent)
+        means = sorted(sum(steps[end - block : end]) / block for end in range(len(steps), block - 1, -block))
+        return means[math.floor(q * (len(means) - 1))] if len(means) > 1 else self.median()
 
     def believed(self, enough: int) -> bool:
         return len(self.recent) >= (1 if self.seed_s is None else enough)
@@ -122,18 +131,23 @@ class Curve:
     def _points(self) -> list[tuple[int, float, int]]:
         """(rows, seconds, weight) of each class of which something is known.
 
-        Classes without recent measurements keep their seed's shape but follow the drift of the measured ones.
+        Classes without recent measurements follow the others from their seed: by the ratio of the others' medians to
+        their seeds (a slower machine) and by what the others' quantile lies above the median (interruptions, which do
+        not grow with the batch).
         """
         measured = [c for c in self._classes if c.believed(self._rules.enough)]
-        live = {c.size: c.quantile(self._rules.quantile) for c in measured}
-        seeds = sum(len(c.recent) * (c.seed_s or 0.0) for c in measured)
-        drift = sum(len(c.recent) * live[c.size] for c in measured if c.seed_s) / seeds if seeds else 1.0
+        live = {c.size: c.quantile(self._rules.quantile, self._rules.block) for c in measured}
+        seeded = [(c, len(c.recent), c.median(), c.seed_s) for c in measured if c.seed_s]
+        seeds_s = sum(count * seed_s for _, count, _, seed_s in seeded)
+        drift = sum(count * median_s for _, count, median_s, _ in seeded) / seeds_s if seeds_s else 1.0
+        total = sum(count for _, count, _, _ in seeded)
+        jitter_s = sum(count * (live[c.size] - median_s) for c, count, median_s, _ in seeded) / total if total else 0.0
         points = []
         for c in self._classes:
             if c.size in live:
                 points.append((c.size, live[c.size], len(c.recent)))
             elif c.seed_s is not None:
-                points.append((c.size, c.seed_s * drift, 1))
+                points.append((c.size, c.seed_s * drift + max(0.0, jitter_s), 1))
         return points
 
 

@@ -86,7 +86,7 @@ class StepLoop:
         self._inbox = Inbox(clock, rules.inbox)
         self._roster = Roster(engine, self._emit)
         self._costs = StepCosts(engine.capacity, rules.costs)
-        self._admission = Admission(self._costs, engine.capacity, frame_s, rules.headroom)
+        self._admission = Admission(self._costs, frame_s, rules.headroom)
         self._policy = Policy(Beat(clock.now(), frame_s), reserve_s=rules.reserve_frames * frame_s)
         self._plan = Plan([], text_only=False, wake_at=clock.now())
         self._live_limit = self._admission.limit()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
@@ -40,6 +41,7 @@ HARD_BACKLOG_BYTES = 8 * 1024 * 1024
 PENDING_MESSAGES = 16_384
 PENDING_MESSAGE_BYTES = 64 * 1024 * 1024
 NO_RESPONDERS = "503"
+_WHITE = re.compile(r"[ \t\r\n]")
 
 _GONE = (
     nats_errors.ConnectionClosedError,
@@ -218,10 +220,10 @@ class Bus:
         """
         self._check(subject, payload, headers, reply)
         link = self._connection.link
+        stuck, waiting = link.stuck_bytes, link.pending_data_size
         # What waits for the flusher's next turn is no backlog while the socket takes everything.
-        stuck = link.pending_data_size + link.stuck_bytes if link.stuck_bytes else 0
-        hard = max(stuck, link.pending_data_size) > HARD_BACKLOG_BYTES
-        if not self.connected or hard or (droppable and stuck > self._options.shed_above_bytes):
+        shed = stuck > 0 and droppable and stuck + waiting > self._options.shed_above_bytes
+        if shed or stuck + waiting > HARD_BACKLOG_BYTES or not self.connected:
             self.stats.shed += 1
             return False
         try:
@@ -351,12 +353,16 @@ def _header_bytes(headers: Mapping[str, str] | None) -> int:
     """Size of ``NATS/1.0``, the header lines and the empty line."""
     if not headers:
         return 0
-    return 12 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    return 12 + sum(_size(name) + _size(value) + 4 for name, value in headers.items())
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _check_subject(subject: str) -> None:
     """What nats-py would refuse, or the server answer with a fatal ``-ERR``. Raises BadSubject."""
-    if not subject or any(c in " \t\r\n" for c in subject):
+    if not subject or _WHITE.search(subject):
         raise BadSubject("empty, or with white space")
-    if len(subject.encode()) > SUBJECT_BYTES:
+    if _size(subject) > SUBJECT_BYTES:
         raise BadSubject(f"longer than {SUBJECT_BYTES} bytes")

@@ -135,7 +135,7 @@ class FrontDesk:
         try:
             tenant = subjects.parse_pool_subject("open", message.subject).tenant
             if not self._may_answer(tenant, message.reply):
-                self._tokens.give_back()
+                self._tokens.refuse()
                 return
             self._accept(tenant, message)
         except WireError as error:
@@ -147,7 +147,10 @@ class FrontDesk:
             self._refuse(tenant, message, WireError("internal", "the request could not be carried out"))
 
     def _refuse(self, tenant: str, message: Message, error: WireError) -> None:
-        self._tokens.give_back()
+        if error.code == "no_capacity":
+            self._tokens.give_back()
+        else:
+            self._tokens.refuse()
         self._telemetry.open_refused(error.code, tenant)
         self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
@@ -215,25 +218,33 @@ class FrontDesk:
         session = None
         try:
             address = subjects.parse_input_subject(message.subject)
-            found = self._sessions.get(address.session)
-            if found is not None and found.phase is not Phase.OVER and self._tenants[found.id] == address.tenant:
-                session = found
-            else:
-                self._reject_input(address.tenant, message)
-                return
+            session = self._live(address)
             session.receive(codec.decode_input(message.headers, message.payload))
         except WireError as error:
-            if session is not None:
+            if session is None:
+                self._reject_input(message, error)
+            else:
                 session.egress.event(events.Error.of(error))
         except Exception:  # the root of a message: its fault must not reach another session
             log.exception("a session failed on a message")
             if session is not None:
                 session.close("failed")
 
-    def _reject_input(self, tenant: str, message: Message) -> None:
-        if message.reply and self._may_answer(tenant, message.reply):
-            error = WireError("no_session", "no such session at this worker")
-            self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
+    def _live(self, address: subjects.InputAddress) -> LiveSession:
+        """Raises WireError (no_session), for a session of another tenant too."""
+        session = self._sessions.get(address.session)
+        if session is None or session.phase is Phase.OVER or self._tenants[session.id] != address.tenant:
+            raise WireError("no_session", "no such session at this worker")
+        return session
+
+    def _reject_input(self, message: Message, error: WireError) -> None:
+        """Answers where an answer is wanted and can reach nobody else."""
+        if not message.reply:
+            return
+        with contextlib.suppress(WireError):
+            tenant = subjects.check_token("tenant", message.subject.split(".")[2])
+            if self._may_answer(tenant, message.reply):
+                self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
     def _info(self, message: Message) -> None:
         try:

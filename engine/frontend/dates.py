@@ -33,7 +33,7 @@ _NAMED_SPAN = re.compile(r"([A-Z][A-Za-z]{2,4})-([A-Z][A-Za-z]{2,4})")
 _ON = listed("on by until till due before after since from through dated between starting")
 _BEFORE_YEAR = listed(
     "in since by from until till before after year during around circa early late mid summer spring winter fall "
-    "autumn of copyright between through election season vintage"
+    "autumn of copyright between through election season vintage born died founded"
 )
 _BEFORE_DECADE = listed("the her his their my your our early mid late")
 _COUNTED = listed(
@@ -166,13 +166,8 @@ def _plain_year(view: View) -> Reading | None:
         return None
     modern = 1900 <= int(core) <= 2099
     paired = context.last in ("and", "to", "or", "through") and _may_be_year(context.before)
-    if (
-        paired
-        or context.last in _BEFORE_YEAR
-        or context.before == "year"
-        or (modern and context.last in ("the", "a", "this"))
-    ):
-        return Reading(year(int(core)))
-    if not context.last and (following in _YEAR_VERBS or (modern and not following)):
-        return Reading(year(int(core)))
-    return None
+    announced = context.last in _BEFORE_YEAR or context.before in ("year", "copyright")
+    alone = modern and (not following or context.last in ("the", "a", "this"))
+    begins = not context.last and following in _YEAR_VERBS
+    listed_before = _may_be_year(context.last) and not following
+    return Reading(year(int(core))) if paired or announced or alone or begins or listed_before else None

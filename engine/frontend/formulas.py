@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from engine.frontend.words import Reading, View
-
-if TYPE_CHECKING:
-    import normt2s
 
 _OPERATORS = "*/^=+\u00b0\u00b1\u00d7\u00f7\u2264\u2265\u2260\u2248\u221a\u221e\u00b5\u03a9"
 _FORMULA = re.compile(rf"(?=.*\d|[A-Za-z]?[{_OPERATORS}-])[\w.,(){_OPERATORS}-]*[{_OPERATORS}][\w.,(){_OPERATORS}-]*")
@@ -16,15 +13,21 @@ _UNIT = re.compile(r"[-+]?[\d.,]+[A-Za-z][A-Za-z/]{0,5}")
 _SQUARE = re.compile(r"\^2(?!\d)")
 _CUBE = re.compile(r"\^3(?!\d)")
 _WORDS = re.compile(r"[a-zA-Z]+(?: [a-zA-Z]+)*")
-_MAX_CHARS = 60
+MAX_CHARS = 60
 """The library's cost grows faster than the length of what it reads."""
+
+
+class Library(Protocol):
+    """What is used of ``normt2s.Normalizer``."""
+
+    def normalize(self, text: str) -> str: ...
 
 
 class Formulas:
     """Holds the library, loaded when it is first needed."""
 
-    def __init__(self) -> None:
-        self._library: normt2s.Normalizer | None = None
+    def __init__(self, library: Library | None = None) -> None:
+        self._library = library
 
     def warm(self) -> None:
         self._read("5^2")
@@ -32,7 +35,7 @@ class Formulas:
     def read(self, view: View) -> Reading | None:
         """A reading if the library knows every part of the word, else None."""
         core = view.core
-        if len(core) > _MAX_CHARS or not (_FORMULA.fullmatch(core) or _UNIT.fullmatch(core)):
+        if len(core) > MAX_CHARS or not (_FORMULA.fullmatch(core) or _UNIT.fullmatch(core)):
             return None
         spoken = self._read(_SQUARE.sub("\u00b2", _CUBE.sub("\u00b3", core))).replace("-", " ").replace(",", "")
         if not _WORDS.fullmatch(spoken) or not _all_read(core, spoken):
@@ -43,8 +46,9 @@ class Formulas:
         if self._library is None:
             import normt2s
 
-            self._library = normt2s.Normalizer("en")
-        return str(self._library.normalize(text))
+            library: Library = normt2s.Normalizer("en")
+            self._library = library
+        return self._library.normalize(text)
 
 
 def _all_read(core: str, spoken: str) -> bool:

@@ -71,13 +71,18 @@ class Normaliser:
     for the voice; empty = as a capital.
     """
 
-    def __init__(self, charset: Collection[str] = CHARSET, letter_names: Mapping[str, str] = letters.NAMES) -> None:
+    def __init__(
+        self,
+        charset: Collection[str] = CHARSET,
+        letter_names: Mapping[str, str] = letters.NAMES,
+        formulas: Formulas | None = None,
+    ) -> None:
         self._unspeakable = re.compile(f"[^\\s{re.escape(''.join(sorted(charset)))}]")
         self._letter_names = letter_names
-        self._formulas = Formulas()
+        self._formulas = formulas or Formulas()
 
     def warm(self) -> None:
-        """Load the libraries that are otherwise loaded by the first text that needs them (about 0.15 s)."""
+        """Load the libraries that are otherwise loaded by the first text that needs them (under 0.1 s)."""
         self._formulas.warm()
         cleaning.warm()
 
@@ -106,14 +111,15 @@ class Normaliser:
     def read(self, view: View, pronunciations: Pronunciations = _NO_SPELLINGS) -> Spoken:
         word = view.words[0]
         if not word.core:
-            context = Context() if word.tail in _SENTENCE_ENDS and word.tail else view.context
+            context = Context() if word.tail in _SENTENCE_ENDS else view.context
             return Spoken((), 1, context, _PAUSE_S if word.tail else 0.0)
         reading = self._glued(view) or self._reading(view, pronunciations)
         last = view.words[reading.taken - 1]
         tail = _tail(view, reading, last)
         words = self._words(reading.text, tail)
-        if tail in _SENTENCE_ENDS and tail:
-            return Spoken(words, reading.taken, Context(kind=reading.kind if _continues(reading) else Kind.OTHER))
+        if tail in _SENTENCE_ENDS:
+            lasting = reading.kind in (Kind.SILENT, Kind.SPELLED)
+            return Spoken(words, reading.taken, Context(kind=reading.kind if lasting else Kind.OTHER))
         context = view.context
         for taken in view.words[: reading.taken]:
             context = context.follow(taken, reading.kind, reading.shouted)
@@ -161,8 +167,9 @@ class Normaliser:
     def _spelling(self, spelling: str) -> str:
         """A caller's spelling in the voice's characters."""
         words: list[str] = []
-        for part in clean_words(spelling):
-            words += self.read(View((part,))).words
+        parts = (part for raw in spelling.split() for part in cleaning.clean(raw)[0].split())
+        for part in parts:
+            words += self.read(View((parse(part, 0, 0),))).words
         return " ".join(words).rstrip(".,;:!?")
 
     def _words(self, text: str, tail: str) -> tuple[str, ...]:
@@ -182,11 +189,6 @@ class Normaliser:
             token = _REPEATED.sub(r"\1\1\1", token)
         parts = token.split()
         return [piece for part in parts for piece in _pieces(part) if any(char.isalnum() for char in piece)]
-
-
-def clean_words(text: str) -> list[Word]:
-    """The words of a short text, cleaned and taken apart, with no source range."""
-    return [parse(part, 0, 0) for raw in text.split() for part in cleaning.clean(raw)[0].split()]
 
 
 def _reads_itself(word: Word) -> bool:
@@ -218,10 +220,6 @@ def _after_ellipsis(view: View, taken: int) -> str:
         return "."
     follower = view.words[taken].core
     return "." if follower[:1].isupper() and not follower.startswith("I") else ","
-
-
-def _continues(reading: Reading) -> bool:
-    return reading.kind in (Kind.SILENT, Kind.SPELLED)
 
 
 def _pieces(word: str) -> list[str]:

@@ -18,6 +18,7 @@ _LEAD = "\"'([{*_`|~-.,;:!?#"
 _KEPT_LEAD = re.compile(r"'\d\d(?:s\b|\b)|[-~+][-.]?[\d$£€¥₹]|\.\d|\.[A-Z]{2}|#\w|!=")
 _DECORATION = re.compile(r"[-=_*~#.|+/\\<>]{3,}|[-_*~|#]+")
 _ADDRESS = re.compile(r"[(\"']?<([a-z][a-z+.-]*://[^<>]+|[^<>@]+@[^<>]+)>([)\"'.,;:!?]*)")
+_STOPPED = re.compile(r"\.(?!\.)")
 _FEET = re.compile(r"\d+'(?:\d+(?:\"|'')?)?")
 
 
@@ -124,7 +125,7 @@ def parse(cleaned: str, start: int, end: int, glued: bool = False) -> Word:
     if feet := _FEET.match(cleaned):
         core, trail = feet[0], cleaned[feet.end() :]
         if not trail.strip(_TRAIL):
-            return Word(core, _punctuation(trail), start, end, stopped=trail.startswith("."), glued=glued)
+            return Word(core, _punctuation(trail), start, end, stopped=_STOPPED.match(trail) is not None, glued=glued)
     if bracketed_address := _ADDRESS.fullmatch(cleaned):
         cleaned = bracketed_address[1] + bracketed_address[2]
     cleaned = cleaned.replace("(s)", "s")
@@ -138,7 +139,7 @@ def parse(cleaned: str, start: int, end: int, glued: bool = False) -> Word:
         _punctuation(trail),
         start,
         end,
-        stopped=trail.startswith("."),
+        stopped=_STOPPED.match(trail) is not None,
         bracketed="(" in core[:skipped],
         glued=glued,
     )

@@ -83,3 +83,19 @@ def test_a_worker_that_does_not_start_is_told_with_its_last_words(
 ) -> None:
     assert main(["bench", "--model.path", str(tmp_path / "nowhere")]) == 1
     assert "nowhere" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n", encoding="utf-8")
+    for arguments, said in (
+        (["soak", "--server", "configured"], "--server: soak looks into the worker's process"),
+        (["--text-file", str(empty)], f"--text-file: {empty}: holds no text"),
+        (["--text-file", str(tmp_path / "nowhere")], "nowhere: No such file"),
+    ):
+        assert main(["bench", *arguments]) == 1
+        out, err = capsys.readouterr()
+        assert said in err
+        assert out == ""

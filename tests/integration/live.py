@@ -117,21 +117,27 @@ class Session:
         await self.say("text", seq=seq, text=text, **fields)
 
     async def next(self) -> Heard:
-        """The next event that was not read yet."""
+        """The next event that was not read yet, but for pings: those come whenever a machine is slow for a second."""
+        event = await self._next()
+        while event.kind == "ping":
+            event = await self._next()
+        return event
+
+    async def until(self, *kinds: str) -> Heard:
+        """The next event of one of these kinds, past all others."""
+        while True:
+            event = await self._next()
+            if event.kind in kinds:
+                return event
+            assert event.kind != "end", f"end ({event.fields}) before {kinds}"
+
+    async def _next(self) -> Heard:
         async with asyncio.timeout(PATIENCE_S):
             while self._read == len(self.events):
                 self._arrived.clear()
                 await self._arrived.wait()
         self._read += 1
         return self.events[self._read - 1]
-
-    async def until(self, *kinds: str) -> Heard:
-        """The next event of one of these kinds, past all others."""
-        while True:
-            event = await self.next()
-            if event.kind in kinds:
-                return event
-            assert event.kind != "end", f"end ({event.fields}) before {kinds}"
 
     async def to_end(self) -> Fields:
         return (await self.until("end")).fields
@@ -141,8 +147,8 @@ class Session:
         await self._subscription.unsubscribe()
 
     def kinds(self) -> list[str]:
-        """Of all events so far; runs of the same kind once."""
-        kinds = [event.kind for event in self.events]
+        """Of all events so far, without pings; runs of the same kind once."""
+        kinds = [event.kind for event in self.events if event.kind != "ping"]
         return [kind for index, kind in enumerate(kinds) if index == 0 or kinds[index - 1] != kind]
 
     def count(self, kind: str) -> int:

@@ -137,8 +137,9 @@ async def test_messages_of_an_older_generation_are_ignored(home: House) -> None:
 async def test_a_generation_that_is_not_there_yet_is_a_gap(home: House) -> None:
     """The cancel was lost."""
     session = await home.session({"text": "One ", "pace": "fast"})
-    for message in ({"kind": "text", "text": "Two", "seq": 0}, {"kind": "cancel"}, {"kind": "finish"}):
-        await session.say(**message, gen=1)  # type: ignore[arg-type]
+    messages: list[dict[str, Any]] = [{"kind": "text", "text": "Two", "seq": 0}, {"kind": "cancel"}, {"kind": "finish"}]
+    for message in messages:
+        await session.say(gen=1, **message)
         error = (await session.until("error")).fields
         assert (error["code"], error["retryable"], error["detail"]) == ("text_gap", True, {"gen": 0})
     await session.say("finish", gen=0)
@@ -166,7 +167,8 @@ async def test_what_was_played_is_told_by_the_listeners_clock(home: House, rate:
         session = await home.session({"text": TEXT, "pace": "fast", "credit_ms": 2_000, **options})
         while session.sample_count() < 1.9 * rate:
             await session.until("audio")
-        await session.say("cancel", **({} if played is None else {"played_ms": played}))
+        told: dict[str, Any] = {} if played is None else {"played_ms": played}
+        await session.say("cancel", **told)
         cancelled = (await session.until("cancelled")).fields
         await session.to_end()
         assert cancelled["spoken"] + cancelled["unspoken"] == TEXT

@@ -30,7 +30,7 @@ def metric(home: House, name: str) -> float:
 async def test_audio_never_goes_beyond_the_credit(home: House, pace: str) -> None:
     session = await home.session({"text": TEXT, "final": True, "pace": pace, "credit_ms": 400})
     granted = 400.0
-    for _ in range(4):
+    for _ in range(2):
         await session.until("ping")  # silent for a second
         sent_ms = session.sample_count() / 24
         assert granted - FRAME_MS < sent_ms <= granted
@@ -88,7 +88,8 @@ async def test_sessions_end_when_nobody_speaks_or_listens(home: House) -> None:
 
 
 async def test_a_session_without_a_listener_pauses_and_goes_on_when_he_is_back(home: House) -> None:
-    session = await home.session({"text": TEXT, "final": True, "seed": 33})
+    text = TEXT[:60]
+    session = await home.session({"text": text, "final": True, "seed": 33})
     await session.until("audio")
     await session.deafen()
     live = next(iter(home.service.desk._sessions.values()))
@@ -97,8 +98,8 @@ async def test_a_session_without_a_listener_pauses_and_goes_on_when_he_is_back(h
     await session.client.subscribe(session.inbox, cb=session._hear)
     await session.to_end()
     after = [event for event in session.audio if event.number("Tts-Seq") >= missed]
-    assert after[0].number("Tts-Seq") == missed, "what was made before the pause is lost, nothing after it"
-    whole = await home.spoken(TEXT, seed=33)
+    assert after[0].number("Tts-Seq") - missed <= 2, "what was under way before the pause is lost, nothing after it"
+    whole = await home.spoken(text, seed=33)
     start = after[0].number("Tts-Pts")
     assert b"".join(event.payload for event in after) == whole.pcm[2 * start :]
 
@@ -118,10 +119,9 @@ async def test_limits_of_the_worker_cap_those_of_the_open() -> None:
 async def test_a_message_to_no_session_is_answered_if_it_can_be(home: House) -> None:
     client = await home.client()
     worker = home.service.settings.worker.id
-    for name in ("0123456789abcdef", "short", "a" * 64):
+    for name, code in (("0123456789abcdef", "no_session"), ("short", "bad_request"), ("a" * 64, "no_session")):
         answer = await client.request(f"tts.v1.default.in.{worker}.{name}", b"Hello", timeout=10)
-        error = Heard.of(answer).fields
-        assert error["code"] in ("no_session", "bad_request")
+        assert Heard.of(answer).fields["code"] == code
     with pytest.raises(NoRespondersError):
         await client.request("tts.v1.default.in.another.0123456789abcdef", b"Hello", timeout=10)
 
@@ -153,7 +153,6 @@ async def test_another_tenant_cannot_speak_for_a_session(home: House) -> None:
         ("default", "_INBOX_acme.victim"),
         ("evil", "tts.v1.acme.out.victim"),
         ("default", "tts.v1.default.in.somebody.victim"),
-        ("default", "_R_.victim"),
         ("default", "$JS.API.STREAM.LIST"),
     ],
 )

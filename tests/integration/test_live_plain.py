@@ -23,7 +23,7 @@ async def test_a_plain_text_open_is_answered_with_speech(home: House) -> None:
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     await client.publish("tts.v1.default.open.std", TEXT.encode(), reply=inbox)
-    events = []
+    events: list[Heard] = []
     while not events or events[-1].kind != "end":
         events.append(Heard.of(await subscription.next_msg(30)))
     await client.flush()

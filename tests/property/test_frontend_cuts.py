@@ -18,6 +18,7 @@ _NORMALISER = Normaliser()
 _SETTINGS = settings(
     max_examples=500, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
+_FEWER = settings(_SETTINGS, max_examples=150)
 _WORDS = """
 Thank you for calling. The order, however, is late! Why? Wait... so; then:
 $1,204.50 -$3.50 $5-10 $2.5 billion 3/14/2027 4:05 pm p.m. a.m. 14:05 24/7 120/80 5% 1/2 2 1/4 5\u00bd
@@ -64,7 +65,7 @@ def test_cuts_never_show(text: str, places: list[int]) -> None:
         assert (other.text, other.notes, other.held_chars) == (one.text, one.notes, 0)
 
 
-@_SETTINGS
+@_FEWER
 @given(_TEXTS, _TEXTS, st.lists(st.integers(0, 10_000), max_size=8))
 def test_cuts_never_show_around_a_flush(before: str, after: str, places: list[int]) -> None:
     whole, _ = taken([before, FLUSH, after])
@@ -91,7 +92,7 @@ def test_pieces_are_speakable_and_in_order(text: str) -> None:
     stream.text.encode("utf-8")
 
 
-@_SETTINGS
+@_FEWER
 @given(
     st.lists(st.from_regex(r"[bcdfgh][aeiou][lmnp](?:'s|-[bcd]ale)?[,;:]?", fullmatch=True), min_size=1, max_size=40)
 )

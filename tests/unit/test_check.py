@@ -13,6 +13,7 @@ import torch
 
 from engine.contract import Entry
 from engine.fake import FakeEngine
+from engine.loading import BUILTIN
 from worker.checkup import bus, machine, model
 from worker.checkup.finding import Finding, Probe, State, fails, note, works
 from worker.cli.check import serves
@@ -115,7 +116,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_slot_has_its_weight() -> None:
-    size = model.weigh(model.model_folder(settings().model))
+    size = model.weigh(BUILTIN)
     assert size.weight_bytes > size.parameters > 1_000_000
     assert 2**20 < size.slot_bytes < 2**25
 
@@ -205,7 +206,7 @@ def collector(status: int) -> Iterator[str]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

@@ -6,7 +6,7 @@ import pytest
 
 from engine.contract import Entry
 from engine.frontend.normaliser import Normaliser
-from engine.frontend.stream import SLICE_CHARS, TextStream
+from engine.frontend.stream import SLICE_WORDS, TextStream
 from tests.frontend_room import FLUSH, TOKENIZER, pieces_of, said, spoken, stream
 
 
@@ -120,13 +120,13 @@ def test_a_dash_between_two_words_is_a_pause_and_elsewhere_silent() -> None:
 
 def test_a_long_delta_is_worked_on_in_slices() -> None:
     text = stream()
-    words = "again and " * SLICE_CHARS
+    words = "again and " * (10 * SLICE_WORDS)
     pieces = text.feed(words)
     assert text.busy
     slices = 1
     while text.busy:
         more = text.advance()
-        assert len(more) <= SLICE_CHARS
+        assert len(more) <= SLICE_WORDS
         pieces += more
         slices += 1
     assert slices >= 10
@@ -136,7 +136,7 @@ def test_a_long_delta_is_worked_on_in_slices() -> None:
 
 def test_flush_and_finish_keep_their_place_behind_a_long_delta() -> None:
     text = stream()
-    pieces = text.feed("so on " * SLICE_CHARS + "wonder")
+    pieces = text.feed("so on " * (10 * SLICE_WORDS) + "wonder")
     pieces += text.flush() + text.feed("ful") + text.finish() + text.rest()
     assert spoken(pieces[-2:]) == "wonder ful"
     assert not text.busy

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 import wave
 from pathlib import Path
@@ -12,6 +13,18 @@ from worker.cli.sink import Stream, file_sink
 from worker.wav import wav_header
 
 PCM = bytes(range(200)) * 10
+
+
+async def write_and_fail(path: Path, raw: bool) -> None:
+    async with file_sink(path, 8000, raw=raw) as sink:
+        await sink.write(PCM)
+        raise ZeroDivisionError
+
+
+async def full(writing: int, task: asyncio.Task[None]) -> None:
+    """Returns when the pipe takes no more, or nothing more is written."""
+    while not task.done() and select.select([], [writing], [], 0)[1]:  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0)
 
 
 async def test_a_wav_file_has_exactly_the_samples(tmp_path: Path) -> None:
@@ -37,9 +50,7 @@ async def test_a_failure_leaves_the_old_file_and_no_new_one(tmp_path: Path, raw:
     (tmp_path / "old").write_bytes(b"old")
     for name in ("old", "new"):
         with pytest.raises(ZeroDivisionError):
-            async with file_sink(tmp_path / name, 8000, raw=raw) as sink:
-                await sink.write(PCM)
-                raise ZeroDivisionError
+            await write_and_fail(tmp_path / name, raw)
     assert os.listdir(tmp_path) == ["old"]
     assert (tmp_path / "old").read_bytes() == b"old"
 
@@ -73,8 +84,9 @@ async def test_a_full_pipe_makes_the_writer_wait_and_nobody_else() -> None:
     task = asyncio.create_task(Stream(writing).write(whole))
     heard = b""
     while len(heard) < len(whole):
+        await full(writing, task)
+        heard += os.read(reading, 4096)
         await asyncio.sleep(0)
-        heard += os.read(reading, 100_000)
     assert heard == whole
     await task
     assert os.get_blocking(writing), "its other owners would notice"
@@ -85,10 +97,7 @@ async def test_a_full_pipe_makes_the_writer_wait_and_nobody_else() -> None:
 async def test_a_reader_who_leaves_is_a_broken_pipe_even_while_we_wait() -> None:
     reading, writing = os.pipe()
     task = asyncio.create_task(Stream(writing).write(PCM * 100))
-    while not os.get_blocking(writing) or os.read(reading, 1) == b"":
-        await asyncio.sleep(0)
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await full(writing, task)
     assert not task.done()
     os.close(reading)
     with pytest.raises(BrokenPipeError):
@@ -99,8 +108,7 @@ async def test_a_reader_who_leaves_is_a_broken_pipe_even_while_we_wait() -> None
 async def test_waiting_for_a_full_pipe_can_be_cancelled() -> None:
     reading, writing = os.pipe()
     task = asyncio.create_task(Stream(writing).write(PCM * 100))
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await full(writing, task)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()

@@ -40,8 +40,8 @@ def test_a_flat_last_stretch_does_not_make_larger_batches_free() -> None:
 
 def test_an_isolated_stall_of_the_host_does_not_count() -> None:
     made = curve({4: 0.010})
-    for at in range(64):
-        made.add(4, 0.200 if at in (10, 40) else 0.011, float(at) / 10)
+    for at in range(128):
+        made.add(4, 0.200 if at in (10, 70) else 0.011, float(at) / 20)
     made.refresh(6.4)
     assert made.cost(4) == pytest.approx(0.011)
 
@@ -62,6 +62,26 @@ def test_a_lasting_change_counts_for_other_sizes_too() -> None:
     made.refresh(6.4)
     assert made.cost(4) == pytest.approx(0.012)
     assert made.cost(32) == pytest.approx(2 * before)
+
+
+def test_interruptions_count_for_other_sizes_as_they_are_and_not_in_proportion() -> None:
+    made = affine(0.002, 0.001)
+    for at in range(128):
+        made.add(4, 0.026 if at % 4 == 0 else 0.006, at / 20)
+    made.refresh(6.4)
+    assert made.cost(4) == pytest.approx(0.011)
+    assert made.cost(32) == pytest.approx(0.034 + 0.005)
+
+
+def test_it_is_slow_half_seconds_that_count_and_not_slow_steps() -> None:
+    scattered, together = curve({4: 0.010}), curve({4: 0.010})
+    for at in range(128):
+        scattered.add(4, 0.030 if at % 8 == 0 else 0.010, 0.0)
+        together.add(4, 0.030 if at % 64 < 8 else 0.010, 0.0)
+    scattered.refresh(0.0)
+    together.refresh(0.0)
+    assert scattered.cost(4) == pytest.approx(0.015)
+    assert together.cost(4) == pytest.approx(0.030)
 
 
 def test_few_measurements_do_not_outweigh_the_seed() -> None:

@@ -243,7 +243,7 @@ def test_step_reports_say_what_the_step_was() -> None:
 
 
 def test_fast_sessions_take_nothing_from_the_live_limit_but_their_row() -> None:
-    room = Room(16, frame_s=lambda rows: 0.006 * rows, warm=True)
+    room = Room(16, frame_s=lambda rows: 0.0065 * rows, warm=True)
     assert room.loop.limit == 8
     for number in range(5):
         room.open(f"{number}", words=50, pace=Pace.FAST)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 TEXT = "Thank you for calling. One moment, please."
 ROWS = 8
 FRAMES = 12
-AUDIBLE = 327
-"""Of int16; one per cent of full scale."""
+AUDIBLE = 64
+"""Of int16: a model whose arithmetic has failed says less than that, or nothing."""
 RUNTIME_BYTES = 600 * 1024**2
 """What Python and torch take before any model, about."""
 
@@ -74,6 +74,8 @@ def speech(settings: Settings) -> Sequence[Finding]:
     from engine.loading import load_engine
 
     folder, device = model_folder(settings.model), chosen_device(settings.model)
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        return [skipped("model", "no such device")]
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.model.threads or 1)
     try:

@@ -18,7 +18,7 @@ from worker.measure.ladder import Climb, climb
 from worker.measure.load import Mode, Plan
 from worker.measure.machine import Machine, this_machine
 from worker.measure.rig import Rig, rigged
-from worker.measure.soak import SoakFailed
+from worker.measure.soak import Soak, SoakFailed
 from worker.measure.stalls import Phase
 from worker.measure.texts import UTTERANCES, read_texts
 from worker.sections import Token
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDOUT = Path("-")
+PROGRESS_S = 10.0
 
 
 class Bench(Command):
@@ -89,11 +90,14 @@ class Bench(Command):
     async def _soak(self, rig: Rig, machine: Machine) -> int:
         soak = rig.soak(self.minutes)
         self._tell(f"{self.minutes:g} minutes of audio")
+        telling = asyncio.create_task(self._tell_progress(soak))
         try:
             await soak.run()
             growth = soak.samples.judge()
         except (SoakFailed, ValueError) as error:
             raise CommandError(f"soak: {error}") from None
+        finally:
+            telling.cancel()
         for line in report.soak_lines(soak, growth):
             self._console().print(line)
         figures = {"plan": self._plan(), "machine": report.machine_dict(machine), **report.soak_dict(soak, growth)}
@@ -120,6 +124,11 @@ class Bench(Command):
         from rich.console import Console
 
         return Console(file=sys.stderr if self.json_file == STDOUT else sys.stdout, highlight=False, soft_wrap=True)
+
+    async def _tell_progress(self, soak: Soak) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            self._tell(f"{soak.player.audio_s / 60:.1f} of {self.minutes:g} minutes")
 
     def _tell(self, what: str) -> None:
         print(f"bench: {what}", file=sys.stderr, flush=True)

@@ -137,3 +137,7 @@ def _report(lines: Sequence[str] | Mapping[str, None], code: int) -> int:
     for line in lines:
         print(f"antiphon: {line}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,8 @@ import secrets
 import select
 import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -28,84 +28,80 @@ class Sink(Protocol):
         ...
 
 
-def file_sink(path: Path, rate: int, *, raw: bool) -> AbstractAsyncContextManager[Sink]:
+@contextlib.asynccontextmanager
+async def file_sink(path: Path, rate: int, *, raw: bool) -> AsyncIterator[Sink]:
     """A file; to a pipe or device at ``path`` it streams. ``rate`` in Hz. Raises OSError."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return _special(path, None if raw else rate)
-    return _raw_file(path) if raw else _wav_file(path, rate)
+    if await asyncio.to_thread(_is_special, path):
+        opened = _special(path, b"" if raw else wav_header(rate))
+    else:
+        opened = _off_loop(lambda: _raw_file(path) if raw else WavFile(path, rate))
+    async with opened as sink:
+        yield sink
 
 
-def stdout_sink(rate: int, *, raw: bool) -> AbstractAsyncContextManager[Sink]:
+@contextlib.asynccontextmanager
+async def stdout_sink(rate: int, *, raw: bool) -> AsyncIterator[Sink]:
     """Standard output. A WAV header is entered afterwards where it can be (``> a.wav``), else it leaves sizes open."""
-    if not raw and stat.S_ISREG(os.fstat(STDOUT).st_mode):
-        return _wav_stream(sys.stdout.buffer, rate)
-    return _stream(STDOUT, None if raw else rate)
-
-
-class _Wav:
-    def __init__(self, stream: WavStream) -> None:
-        self._stream = stream
-
-    async def write(self, pcm: bytes) -> None:
-        await asyncio.to_thread(self._stream.write, pcm)
-
-
-class _File:
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-
-    async def write(self, pcm: bytes) -> None:
-        await asyncio.to_thread(self._out.write, pcm)
-
-
-@contextlib.asynccontextmanager
-async def _wav_file(path: Path, rate: int) -> AsyncIterator[Sink]:
-    with WavFile(path, rate) as stream:
-        yield _Wav(stream)
-
-
-@contextlib.asynccontextmanager
-async def _wav_stream(out: BinaryIO, rate: int) -> AsyncIterator[Sink]:
-    stream = WavStream(out, rate)
-    yield _Wav(stream)
+    if raw or not stat.S_ISREG(os.fstat(STDOUT).st_mode):
+        yield Stream(STDOUT, b"" if raw else wav_header(rate))
+        return
+    stream = WavStream(sys.stdout.buffer, rate)
+    yield _Threaded(stream.write)
     await asyncio.to_thread(stream.finish)
 
 
+class _Threaded:
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+
+    async def write(self, pcm: bytes) -> None:
+        await asyncio.to_thread(self._write, pcm)
+
+
+class _Writer(Protocol):
+    def write(self, pcm: bytes, /) -> object: ...
+
+
 @contextlib.asynccontextmanager
-async def _raw_file(path: Path) -> AsyncIterator[Sink]:
-    target, part, out = await asyncio.to_thread(_begin, path)
+async def _off_loop(make: Callable[[], AbstractContextManager[_Writer]]) -> AsyncIterator[Sink]:
+    """A context manager whose every step may block."""
+    manager = await asyncio.to_thread(make)
+    writer = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield _Threaded(writer.write)
+    except BaseException:
+        await asyncio.to_thread(manager.__exit__, *sys.exc_info())
+        raise
+    await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+@contextlib.contextmanager
+def _raw_file(path: Path) -> Iterator[BinaryIO]:
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+    try:
+        out = part.open("xb")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None
     try:
         with out:
-            yield _File(out)
-        await asyncio.to_thread(os.replace, part, target)
+            yield out
+        os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _begin(path: Path) -> tuple[Path, Path, BinaryIO]:
-    """The file that is meant, and one beside it to write to."""
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
-    try:
-        return target, part, part.open("xb")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(target)) from None
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextlib.asynccontextmanager
-async def _special(path: Path, rate: int | None) -> AsyncIterator[Sink]:
+async def _special(path: Path, header: bytes) -> AsyncIterator[Sink]:
     descriptor = await asyncio.to_thread(os.open, path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        async with _stream(descriptor, rate) as sink:
-            yield sink
+        yield Stream(descriptor, header)
     finally:
         os.close(descriptor)
-
-
-@contextlib.asynccontextmanager
-async def _stream(descriptor: int, rate: int | None) -> AsyncIterator[Sink]:
-    """``rate`` None: no header."""
-    yield Stream(descriptor, b"" if rate is None else wav_header(rate))
 
 
 class Stream:

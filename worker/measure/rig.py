@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,9 +46,6 @@ class Rig:
         speech = await self.client.open(Open(text=self.texts[0], final=True, seed=self.seed), timeout_s=5.0)
         async for _ in speech:
             pass
-        # What is there by now lives to the end: no collection looks at it again.
-        gc.collect()
-        gc.freeze()
 
     async def watch(self, seconds: float) -> Phase:
         """The machine with everything started and nothing to do."""
@@ -60,7 +57,8 @@ class Rig:
         load = Load(self.client, plan, in_turn(self.texts, self.seed), seeds(self.seed))
         await self.control.lap()
         await asyncio.to_thread(self.meter.lap)
-        records = await load.run()
+        with _no_collection_of_what_is_there():
+            records = await load.run()
         stalls, costs = await self.control.lap(), await asyncio.to_thread(self.meter.lap)
         return Run(summarise(records, plan.sessions, plan.seconds, RATE), stalls, costs)
 
@@ -72,6 +70,17 @@ class Rig:
     async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` gives. Raises StackFailed if our own worker ends meanwhile."""
         return await (work if self.own is None else self.own.while_it_runs(work))
+
+
+@contextlib.contextmanager
+def _no_collection_of_what_is_there() -> Iterator[None]:
+    """A full collection would take the client tens of milliseconds, which would look like the worker's."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.say_stage import PATIENCE_S, SEED, House, antiphon, first, frames, working
+
+LONG = (
+    "The quick brown fox jumps over the lazy dog, and then it sleeps. "
+    "Later that day, it wakes up again and walks home through the rain. "
+    "Nobody asks where it has been all this time."
+)
+FRAME_BYTES = 3840
+"""80 ms."""
+SECOND_BYTES = 48_000
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with working() as url:
+        yield url
+
+
+@pytest.fixture
+def house(url: str, tmp_path: Path) -> House:
+    return House(url, tmp_path)
+
+
+def test_a_text_longer_than_the_worker_s_room_and_our_credit_is_spoken_whole(house: House) -> None:
+    done = house.say(LONG, "--out", "a.wav")
+    assert done.code == 0, done.err
+    assert len(frames(house.folder / "a.wav")) > 10.5 * SECOND_BYTES, "more than it may send without new credit"
+    assert done.out == b""
+    assert re.fullmatch(
+        r"first audio after \d+ ms; \d+\.\d\d s of speech in \d+\.\d\d s, real-time factor \d+\.\d\d; a\.wav\n",
+        done.err,
+    )
+    assert os.listdir(house.folder) == ["a.wav"]
+
+
+def test_file_stdin_and_argument_give_the_same_speech(house: House) -> None:
+    text = LONG[:64]
+    (house.folder / "text").write_text(text)
+    wanted = house.say("--raw", text).out
+    assert len(wanted) > SECOND_BYTES
+    assert house.say("--raw", "--file", "text").out == wanted
+    assert house.say("--raw", "-", stdin=text.encode()).out == wanted
+    with house.start("say", "--seed", SEED, "--raw", bufsize=0) as process:
+        assert process.stdin is not None
+        for letter in text.encode():
+            process.stdin.write(bytes([letter]))
+            time.sleep(0.001)  # no synchronisation: it only makes the pieces small
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    assert out == wanted
+
+
+def test_options_reach_the_worker(house: House) -> None:
+    slow = house.say("--raw", "Thank you.", "--padding-between", "8")
+    quick = house.say("--raw", "Thank you.")
+    assert len(slow.out) > len(quick.out)
+    narrow = house.say("--raw", "Thank you.", "--rate", "8000", "--encoding", "pcm_f32le")
+    assert len(narrow.out) * 3 == len(quick.out) * 2
+    spelt = house.say("--raw", "Thank you.", "--pronounce", "Thank=Many thanks to")
+    assert spelt.out != quick.out
+    live = house.say("--raw", "Thank you.", "--pace", "live")
+    assert live.out == quick.out
+
+
+def test_a_file_that_was_there_is_replaced_only_by_a_whole_one(house: House) -> None:
+    (house.folder / "speech.wav").write_bytes(b"old")
+    assert house.say("Hi.", "--out", "speech.wav", "--voice", "nobody").code == 1
+    assert (house.folder / "speech.wav").read_bytes() == b"old"
+    assert house.say("Hi.", "--out", "speech.wav").code == 0
+    frames(house.folder / "speech.wav")
+    assert os.listdir(house.folder) == ["speech.wav"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_no_file(house: House, number: signal.Signals, code: int) -> None:
+    with house.start("say", "--out", "speech.wav") as process:
+        while not os.listdir(house.folder):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code
+    assert err == b""
+    assert os.listdir(house.folder) == []
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_nothing_to_say_is_an_error(house: House, text: str) -> None:
+    done = house.say("--out", "a.wav", stdin=text.encode())
+    assert (done.code, done.err) == (1, "antiphon: there is nothing to say: the text is empty\n")
+    assert os.listdir(house.folder) == []
+
+
+def test_samples_are_not_thrown_at_a_terminal(house: House) -> None:
+    ours, theirs = pty.openpty()
+    for argv in (["--raw"], ["--out", "-"]):
+        with house.start("say", "hello", *argv, stdout=theirs) as process:
+            _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+        assert b"standard output is a terminal" in err
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_at_a_terminal_the_speech_is_a_file_and_typed_text_is_asked_for(house: House) -> None:
+    ours, theirs = pty.openpty()
+    with house.start("say", "--seed", SEED, stdin=theirs, stdout=theirs) as process:
+        os.write(ours, b"Thank you.\n\x04")
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert err.startswith(b"type what is to be said")
+    assert err.endswith(b"; speech.wav\n")
+    assert frames(house.folder / "speech.wav")
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_a_long_text_has_a_progress_line_at_a_terminal(house: House) -> None:
+    ours, theirs = pty.openpty()
+    with house.start("say", "--out", "a.wav", stderr=theirs) as process:
+        process.communicate(b"Thank you.", PATIENCE_S)
+    os.close(theirs)
+    said = b""
+    while not said.endswith(b"; a.wav\r\n"):
+        said += os.read(ours, 4096)
+    assert b"s of speech" in said.partition(b"first audio after")[0]
+    os.close(ours)
+
+
+def test_a_pool_without_a_worker_is_named(house: House) -> None:
+    for command in (["say", "Hi."], ["voices"]):
+        done = house.run(*command, "--worker.pool", "nobody")
+        assert done.code == 1
+        assert done.out == b""
+        assert done.err == (
+            f"antiphon: no worker serves the pool 'nobody' at {house.url}; start one with: antiphon serve\n"
+        )
+
+
+def test_the_voices_of_a_pool_are_listed(house: House) -> None:
+    done = house.run("voices")
+    assert done.code == 0, done.err
+    lines = done.out.decode().splitlines()
+    assert {"pool: std", "voice: default", "language: en", "option: seed"} <= set(lines)
+    assert "format: pcm_s16le 8000 16000 22050 24000 44100 48000" in lines
+    assert "limit: 60 characters in a message" in lines, "it is the worker that was asked"
+    document = json.loads(house.run("voices", "--json").out)
+    assert document["voices"] == ["default"]
+    assert document["limits"]["buffer_chars"] == 120
+
+
+def test_the_voices_of_a_pool_are_a_table_at_a_terminal(house: House) -> None:
+    ours, theirs = pty.openpty()
+    with house.start("voices", stdout=theirs) as process:
+        process.communicate(timeout=PATIENCE_S)
+    os.close(theirs)
+    assert "│ voice    │ default" in os.read(ours, 65_536).decode()
+    os.close(ours)
+
+
+def test_without_a_server_it_brings_a_worker_of_its_own(tmp_path: Path) -> None:
+    with antiphon("say", "--nats.embedded", "on", "--seed", SEED, cwd=tmp_path, bufsize=0) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"Thank you for calling. How can I ")
+        header = first(process.stdout, 44 + FRAME_BYTES)  # while somebody still writes
+        process.stdin.write(b"help you? Good bye.")
+        rest, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert header.startswith(b"RIFF\xff\xff\xff\xff")
+    assert len(rest) > SECOND_BYTES
+    assert re.fullmatch(rb"first audio after .* real-time factor \d+\.\d\d\n", err)
