@@ -24,7 +24,6 @@ from engine.config import ZERO
 from engine.layers import NORM_EPS, rope_frequencies
 from engine.sampling import Draws
 
-
 Precision = Literal["float32", "bf16x3"]
 
 

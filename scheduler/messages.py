@@ -112,7 +112,7 @@ class Frame:
     generation: int
     frame: SlotFrame
     lateness_s: float
-    """How long after its playback deadline the frame was ready; negative = early; 0.0 for a generation's first audio."""
+    """How long after its playback deadline the frame was ready; negative = early; 0.0 for first audio."""
 
 
 @dataclass(frozen=True, slots=True)
