@@ -74,7 +74,7 @@ def frames(path: Path) -> bytes:
     with wave.open(str(path)) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
         count = file.getnframes()
-        samples = file.readframes(count + 1)
+        samples: bytes = file.readframes(count + 1)
     assert len(samples) == 2 * count, "exact frames"
     assert path.stat().st_size == 44 + 2 * count, "and nothing after them"
     return samples

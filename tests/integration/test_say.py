@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import re
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.say_stage import PATIENCE_S, SEED, House, antiphon, first, frames, working
+from tests.integration.say_stage import PATIENCE_S, SEED, Done, House, antiphon, first, frames, working
+from worker.cli.main import main
 
 LONG = (
     "The quick brown fox jumps over the lazy dog, and then it sleeps. "
@@ -34,25 +36,63 @@ def house(url: str, tmp_path: Path) -> House:
     return House(url, tmp_path)
 
 
-def test_a_text_longer_than_the_worker_s_room_and_our_credit_is_spoken_whole(house: House) -> None:
-    done = house.say(LONG, "--out", "a.wav")
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """A command configures logging for its process."""
+    root, raising = logging.getLogger(), logging.raiseExceptions
+    handlers, level = list(root.handlers), root.level
+    yield
+    logging.captureWarnings(False)
+    logging.raiseExceptions = raising
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Inside:
+    """The command in this process, for speed; standard output is a file then."""
+
+    def __init__(self, url: str, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._url, self._capture = url, capture
+
+    def run(self, command: str, *argv: str) -> Done:
+        code = main([command, "--nats.url", self._url, *argv])
+        out, err = self._capture.readouterr()
+        return Done(code, out, err.decode())
+
+    def say(self, *argv: str) -> Done:
+        return self.run("say", "--seed", SEED, *argv)
+
+
+@pytest.fixture
+def inside(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    logging_restored: None,
+) -> Inside:
+    monkeypatch.chdir(tmp_path)
+    return Inside(url, capfdbinary)
+
+
+def test_a_text_longer_than_the_worker_s_room_and_our_credit_is_spoken_whole(inside: Inside) -> None:
+    done = inside.say(LONG, "--out", "a.wav")
     assert done.code == 0, done.err
-    assert len(frames(house.folder / "a.wav")) > 10.5 * SECOND_BYTES, "more than it may send without new credit"
+    assert len(frames(Path("a.wav"))) > 10.5 * SECOND_BYTES, "more than it may send without new credit"
     assert done.out == b""
     assert re.fullmatch(
         r"first audio after \d+ ms; \d+\.\d\d s of speech in \d+\.\d\d s, real-time factor \d+\.\d\d; a\.wav\n",
         done.err,
     )
-    assert os.listdir(house.folder) == ["a.wav"]
+    assert os.listdir() == ["a.wav"]
 
 
-def test_file_stdin_and_argument_give_the_same_speech(house: House) -> None:
-    text = LONG[:64]
-    (house.folder / "text").write_text(text)
-    wanted = house.say("--raw", text).out
+def test_file_stdin_and_argument_give_the_same_speech(house: House, inside: Inside) -> None:
+    text = LONG[:34]
+    Path("text").write_text(text)
+    wanted = inside.say("--raw", text).out
     assert len(wanted) > SECOND_BYTES
-    assert house.say("--raw", "--file", "text").out == wanted
-    assert house.say("--raw", "-", stdin=text.encode()).out == wanted
+    assert inside.say("--raw", "--file", "text").out == wanted
     with house.start("say", "--seed", SEED, "--raw", bufsize=0) as process:
         assert process.stdin is not None
         for letter in text.encode():
@@ -62,25 +102,31 @@ def test_file_stdin_and_argument_give_the_same_speech(house: House) -> None:
     assert out == wanted
 
 
-def test_options_reach_the_worker(house: House) -> None:
-    slow = house.say("--raw", "Thank you.", "--padding-between", "8")
-    quick = house.say("--raw", "Thank you.")
-    assert len(slow.out) > len(quick.out)
-    narrow = house.say("--raw", "Thank you.", "--rate", "8000", "--encoding", "pcm_f32le")
-    assert len(narrow.out) * 3 == len(quick.out) * 2
-    spelt = house.say("--raw", "Thank you.", "--pronounce", "Thank=Many thanks to")
-    assert spelt.out != quick.out
-    live = house.say("--raw", "Thank you.", "--pace", "live")
-    assert live.out == quick.out
+def test_options_reach_the_worker(inside: Inside) -> None:
+    quick = inside.say("--raw", "Thank you.").out
+    assert len(inside.say("--raw", "Thank you.", "--padding-between", "8").out) > len(quick)
+    narrow = inside.say("--raw", "Thank you.", "--rate", "8000", "--encoding", "pcm_f32le").out
+    assert len(narrow) * 3 == len(quick) * 2
+    assert inside.say("--raw", "Thank you.", "--pronounce", "Thank=Many thanks to").out != quick
+    assert inside.say("--raw", "Thank you.", "--pace", "live").out == quick
 
 
-def test_a_file_that_was_there_is_replaced_only_by_a_whole_one(house: House) -> None:
-    (house.folder / "speech.wav").write_bytes(b"old")
-    assert house.say("Hi.", "--out", "speech.wav", "--voice", "nobody").code == 1
-    assert (house.folder / "speech.wav").read_bytes() == b"old"
-    assert house.say("Hi.", "--out", "speech.wav").code == 0
-    frames(house.folder / "speech.wav")
-    assert os.listdir(house.folder) == ["speech.wav"]
+def test_a_file_that_was_there_is_replaced_only_by_a_whole_one(inside: Inside) -> None:
+    Path("speech.wav").write_bytes(b"old")
+    assert inside.say("Hi.", "--out", "speech.wav", "--voice", "nobody").code == 1
+    assert Path("speech.wav").read_bytes() == b"old"
+    assert inside.say("Hi.", "--out", "speech.wav").code == 0
+    frames(Path("speech.wav"))
+    assert os.listdir() == ["speech.wav"]
+
+
+def test_nothing_to_say_is_an_error(inside: Inside) -> None:
+    for text in ("", " \n"):
+        done = inside.say(text, "--out", "a.wav")
+        assert (done.code, done.err) == (1, "antiphon: there is nothing to say: the text is empty\n")
+    done = inside.say("\U0001f642 \U0001f642", "--out", "a.wav")
+    assert (done.code, done.err) == (1, "antiphon: nothing in the text can be spoken\n")
+    assert os.listdir() == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -96,20 +142,12 @@ def test_a_signal_leaves_no_file(house: House, number: signal.Signals, code: int
     assert os.listdir(house.folder) == []
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_nothing_to_say_is_an_error(house: House, text: str) -> None:
-    done = house.say("--out", "a.wav", stdin=text.encode())
-    assert (done.code, done.err) == (1, "antiphon: there is nothing to say: the text is empty\n")
-    assert os.listdir(house.folder) == []
-
-
 def test_samples_are_not_thrown_at_a_terminal(house: House) -> None:
     ours, theirs = pty.openpty()
-    for argv in (["--raw"], ["--out", "-"]):
-        with house.start("say", "hello", *argv, stdout=theirs) as process:
-            _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 1
-        assert b"standard output is a terminal" in err
+    with house.start("say", "hello", "--raw", stdout=theirs) as process:
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert err == b"antiphon: standard output is a terminal: send it through a pipe, or name a file with --out\n"
     os.close(theirs)
     os.close(ours)
 
@@ -139,24 +177,22 @@ def test_a_long_text_has_a_progress_line_at_a_terminal(house: House) -> None:
     os.close(ours)
 
 
-def test_a_pool_without_a_worker_is_named(house: House) -> None:
+def test_a_pool_without_a_worker_is_named(url: str, inside: Inside) -> None:
     for command in (["say", "Hi."], ["voices"]):
-        done = house.run(*command, "--worker.pool", "nobody")
+        done = inside.run(*command, "--worker.pool", "nobody")
         assert done.code == 1
         assert done.out == b""
-        assert done.err == (
-            f"antiphon: no worker serves the pool 'nobody' at {house.url}; start one with: antiphon serve\n"
-        )
+        assert done.err == (f"antiphon: no worker serves the pool 'nobody' at {url}; start one with: antiphon serve\n")
 
 
-def test_the_voices_of_a_pool_are_listed(house: House) -> None:
-    done = house.run("voices")
+def test_the_voices_of_a_pool_are_listed(inside: Inside) -> None:
+    done = inside.run("voices")
     assert done.code == 0, done.err
     lines = done.out.decode().splitlines()
     assert {"pool: std", "voice: default", "language: en", "option: seed"} <= set(lines)
     assert "format: pcm_s16le 8000 16000 22050 24000 44100 48000" in lines
     assert "limit: 60 characters in a message" in lines, "it is the worker that was asked"
-    document = json.loads(house.run("voices", "--json").out)
+    document = json.loads(inside.run("voices", "--json").out)
     assert document["voices"] == ["default"]
     assert document["limits"]["buffer_chars"] == 120
 
@@ -168,6 +204,13 @@ def test_the_voices_of_a_pool_are_a_table_at_a_terminal(house: House) -> None:
     os.close(theirs)
     assert "│ voice    │ default" in os.read(ours, 65_536).decode()
     os.close(ours)
+
+
+def test_without_a_server_the_voices_are_the_model_s_own(inside: Inside) -> None:
+    assert main(["voices", "--json", "--nats.embedded", "on", "--worker.pool", "here"]) == 0
+    document = json.loads(inside._capture.readouterr().out)
+    assert (document["voices"], document["pool"]) == (["default"], "here")
+    assert "seed" in document["options"]
 
 
 def test_without_a_server_it_brings_a_worker_of_its_own(tmp_path: Path) -> None:
