@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,9 +102,8 @@ def test_case_c39_latin_1_is_named_and_no_audio(house: House, out: str) -> None:
 
 def test_case_c39_latin_1_at_the_end_of_a_file_is_found_before_any_audio(house: House) -> None:
     (house.folder / "book").write_bytes(b"Once upon a time. " * 5000 + b"caf\xe9")
-    with (house.folder / "book").open("rb") as book:
-        with house.start("say", stdin=book) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
+    with (house.folder / "book").open("rb") as book, house.start("say", stdin=book) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert out == b""
     assert err.startswith(b"antiphon: standard input: byte 90003 is not UTF-8")
@@ -116,6 +116,7 @@ def test_case_c39_text_that_turns_out_to_be_none_in_the_middle_leaves_no_file(ho
         process.stdin.write(b"Thank you for calling. How can I help you?")
         while not any(path.stat().st_size for path in house.folder.iterdir() if path.exists()):
             assert process.poll() is None
+            time.sleep(0.01)
         _, err = process.communicate(b"caf\xe9", PATIENCE_S)
     assert process.returncode == 1
     assert err.startswith(b"antiphon: standard input: byte 45 is not UTF-8")
