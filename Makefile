@@ -21,6 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .venv/installed-test: .venv/installed tests/parity/requirements.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,check]'
 	$(BIN)/python -m pip install --quiet --no-deps --requirement tests/parity/requirements.txt
+	if command -v npm >/dev/null; then npm install --prefix tests/integration/node --no-package-lock --no-audit --no-fund --silent; fi
 	touch $@
 
 install: .venv/installed

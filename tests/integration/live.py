@@ -233,7 +233,7 @@ class House:
         session = await self.session({"text": text, "final": True, "pace": "fast", **options})
         end = await session.to_end()
         assert end["reason"] == "finished"
-        assert session.kinds() == ["ready", "audio", "end"]
+        assert session.kinds() == ["ready", "audio", "end"], session.kinds()
         session.sample_count()
         return session
 
