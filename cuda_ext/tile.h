@@ -61,9 +61,10 @@ inline void add_bias_and_store(const Linear& l, const float* tile, int panel, in
 }
 
 // P panels times R blocks of 16 rows. high, low: [rows][k]; weights: [panel][k / 32][high, low][512].
+// ahead: packed weights that are needed next, fetched into the cache on the way.
 template <int R, int P>
 inline void tile_block(const Linear& l, int panel, int blocks, const uint16_t* high, const uint16_t* low, int width,
-                       const uint16_t* weights, int rows, float* y, int ldy) {
+                       const uint16_t* weights, const uint16_t* ahead, int rows, float* y, int ldy) {
   static_assert(R * P <= 4 && (R == 1 || P <= 2), "eight tile registers: 0-3 sums, 4-5 activations, 6-7 weights");
   const size_t below = size_t(kTileRows) * width, each = size_t(blocks) * 2 * kTileHalves;
   const int stride = width * 2;
@@ -73,6 +74,7 @@ inline void tile_block(const Linear& l, int panel, int blocks, const uint16_t* h
   for (int b = 0; b < blocks; ++b) {
     const uint16_t *h = high + size_t(b) * kTileInputs, *o = low + size_t(b) * kTileInputs;
     const uint16_t* w = weights + size_t(b) * 2 * kTileHalves;
+    for (int i = 0; i < P * kTileHalves; i += 2 * kLanes) _mm_prefetch(ahead + size_t(b) * P * kTileHalves + i, _MM_HINT_T1);
     if constexpr (R == 1) {
       _tile_loadd(4, h, stride);
       _tile_loadd(5, o, stride);
@@ -138,13 +140,14 @@ inline void tile_panels(const Linear& l, int panel, int blocks, const uint16_t* 
       split((__m512)load_half(packed + size_t(i) * kTileHalves + j),
             (__m512)load_half(packed + size_t(i) * kTileHalves + j + kLanes),
             weights + size_t(2 * i) * kTileHalves + j, weights + size_t(2 * i + 1) * kTileHalves + j);
+  const uint16_t* ahead = packed + size_t(P) * blocks * kTileHalves;
   int r = 0;
   if constexpr (P <= 2)
     for (; rows - r > kTileRows; r += 2 * kTileRows)
-      tile_block<2, P>(l, panel, blocks, high + size_t(r) * width, low + size_t(r) * width, width, weights, rows - r,
+      tile_block<2, P>(l, panel, blocks, high + size_t(r) * width, low + size_t(r) * width, width, weights, ahead, rows - r,
                        y + size_t(r) * ldy, ldy);
   for (; r < rows; r += kTileRows)
-    tile_block<1, P>(l, panel, blocks, high + size_t(r) * width, low + size_t(r) * width, width, weights, rows - r,
+    tile_block<1, P>(l, panel, blocks, high + size_t(r) * width, low + size_t(r) * width, width, weights, ahead, rows - r,
                      y + size_t(r) * ldy, ldy);
 }
 

@@ -19,6 +19,8 @@ from worker.wire.requests import Cancel, Open, Ping
 
 log = logging.getLogger(__name__)
 
+REFUSALS = 5
+
 
 class Speech:
     """A session; made by ``Client.open``, used on the event loop's thread by one reader.
@@ -57,6 +59,7 @@ class Speech:
         self._failure: Exception | None = None
         self._abandoned = self._cancelled = False
         self._starved = False  # the model waits for text
+        self._refusals = 0  # of text, since the last audio
         self._ticks = self._quiet_ticks = 0
 
     # --- what is known ------------------------------------------------------------------------------------------
@@ -259,6 +262,7 @@ class Speech:
 
     def _hear_audio(self, audio: Audio, at: float) -> None:
         self._starved = False
+        self._refusals = 0
         self._line.audio()
         if audio.payload and self.first_audio_at is None:
             self.first_audio_at = at
@@ -281,16 +285,20 @@ class Speech:
         match error.code:
             case "text_gap" if self._line.gap(error):
                 pass
-            case "too_large" if error.retryable and not self._starved:
+            case "too_large" if error.retryable and self._may_have_room_later():
                 self._line.refused()
-            case "text_gap" | "too_large" if error.retryable:
-                # Text that is gone here; or no room, and the worker waits for more of that text: neither ever mends.
+            case "text_gap" | "too_large" if error.retryable:  # text that is gone here, or for which is never room
                 self._line.say(Cancel())
                 self.fail(error.as_exception())
             case "no_session":
                 self.fail(error.as_exception())
             case _:
                 self._put(error)
+
+    def _may_have_room_later(self) -> bool:
+        """Not if the worker refuses text again and again while it is silent for want of text: a word without end."""
+        self._refusals += 1
+        return not self._starved or self._refusals <= REFUSALS
 
     def _put(self, event: NeedText | Flushed | Cancelled | Error | Pulse) -> None:
         self._inlet.put(event)

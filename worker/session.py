@@ -282,6 +282,8 @@ class LiveSession:
             self.hold()
 
     def _stalled(self) -> None:
+        if self.phase is Phase.FINISHED or self._flush_seqs:
+            return  # it crossed with our finish or flush
         self._at_work = False
         self._needy = True
         self._tell_need()
