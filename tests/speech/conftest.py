@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
+from tests.integration.live import House, house
 from tests.speech.yardstick import Yardstick, load_yardstick, read_sentences
 
 if TYPE_CHECKING:
@@ -30,3 +33,10 @@ def sentences() -> list[str]:
 def yardstick() -> Yardstick:
     """What the reference implementation scores on those sentences."""
     return load_yardstick()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home() -> AsyncIterator[House]:
+    """A whole worker with the built-in voice, for the tests of one module; they run on its event loop."""
+    async with house() as one:
+        yield one

@@ -63,6 +63,17 @@ async def test_a_file_that_cannot_be_written_is_named_at_once(tmp_path: Path, ra
     assert error.value.filename == str(tmp_path / "no" / "a.wav")
 
 
+@pytest.mark.parametrize("raw", [False, True])
+async def test_a_file_that_is_being_opened_when_we_are_stopped_is_closed(tmp_path: Path, raw: bool) -> None:
+    for turns in range(1, 40):
+        task = asyncio.create_task(write_and_fail(tmp_path / "new", raw))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert os.listdir(tmp_path) == []
+
+
 async def test_a_named_pipe_is_streamed_to(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading = asyncio.create_task(asyncio.to_thread((tmp_path / "pipe").read_bytes))

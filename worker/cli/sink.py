@@ -15,11 +15,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from worker.wav import WavFile, WavStream, wav_header
 
 STDOUT = 1
+
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -66,13 +68,32 @@ class _Writer(Protocol):
 async def _off_loop(make: Callable[[], AbstractContextManager[_Writer]]) -> AsyncIterator[Sink]:
     """A context manager whose every step may block."""
     manager = await asyncio.to_thread(make)
-    writer = await asyncio.to_thread(manager.__enter__)
+    try:
+        writer = await _to_the_end(manager.__enter__)
+    except asyncio.CancelledError:
+        await _to_the_end(manager.__exit__, *sys.exc_info())
+        raise
     try:
         yield _Threaded(writer.write)
     except BaseException:
-        await asyncio.to_thread(manager.__exit__, *sys.exc_info())
+        await _to_the_end(manager.__exit__, *sys.exc_info())
         raise
-    await asyncio.to_thread(manager.__exit__, None, None, None)
+    await _to_the_end(manager.__exit__, None, None, None)
+
+
+async def _to_the_end(call: Callable[..., T], *args: object) -> T:
+    """In a thread, and not left before it is done: CancelledError comes after a call that returned."""
+    task = asyncio.ensure_future(asyncio.to_thread(call, *args))
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 @contextlib.contextmanager
