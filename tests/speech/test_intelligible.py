@@ -95,7 +95,7 @@ async def test_c18_the_first_word_is_heard(home: House, recogniser: Recogniser, 
     assert hits >= yardstick.first_word_heard - FIRST_WORD_SLACK, heard
 
 
-def test_the_measures_can_say_no(yardstick: Yardstick) -> None:
+async def test_the_measures_can_say_no(yardstick: Yardstick) -> None:
     assert not yardstick.allows(WordErrors(40, 495))
     assert lost_clauses(CLAUSES) == []
     assert lost_clauses(CLAUSES.replace("the lamps were lit, ", "")) == ["the lamps were lit"]

@@ -16,14 +16,14 @@ from tests.speech.test_intelligible import RATE, spoken
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.speech]
 
 SPOKEN = {
-    "Your balance is $1,204.50 on 3/14/2027 at 4:05 pm.": "one thousand two hundred four dollars fifty cents march twenty "
-    "seven five pm",
+    "Your balance is $1,204.50 on 3/14/2027 at 4:05 pm.": "one thousand two hundred four dollars fifty cents march "
+    "twenty seven five pm",
     "The parcel weighs 12.5 kg and costs $7.": "twelve five seven dollars",
     "Room 214 is on the 3rd floor.": "two hundred fourteen third floor",
     "Sales grew by 15% in 2019.": "fifteen percent twenty nineteen",
     "The train leaves at 10:30.": "ten thirty",
     "It was 98 degrees on July 4th.": "ninety eight july",
-    "We need 1,500 chairs by May 2nd.": "one thousand five hundred may",
+    "We need 3,200 chairs by May 2nd.": "three thousand two hundred may",
     "He paid $19.99 for 2 books.": "nineteen dollars ninety nine cents two",
     "Chapter 7 begins on page 120.": "seven one hundred twenty",
 }
