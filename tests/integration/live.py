@@ -33,12 +33,12 @@ WAV_HEADER_BYTES = 44
 Fields = dict[str, Any]
 
 
-def live_settings(**sections: Any) -> Settings:
-    """Settings of a worker for tests, with a server of its own."""
+def live_settings(slots: int = 4, **sections: Any) -> Settings:
+    """Settings of a worker for tests, with a server of its own. The fewer slots, the sooner it is warm."""
     defaults: Fields = {
         "nats": NatsSettings(embedded="on"),
         "probes": ProbesSettings(port=0),
-        "model": ModelSettings(device="cpu", slots=24),
+        "model": ModelSettings(device="cpu", slots=slots),
     }
     return Settings(**{**defaults, **sections})
 
@@ -250,7 +250,7 @@ class House:
 async def house(settings: Settings | None = None, **options: Any) -> AsyncIterator[House]:
     """``options``: those of ``running``. How many sessions a busy machine can keep live is not what is tested here, so
     admission lets in as many as there are rows."""
-    settings = settings or live_settings()
+    settings = settings or live_settings(slots=24)
     async with running(settings, **{"rules": LoopRules(headroom=100.0), **options}) as service:
         home = House(service, settings.worker.pool, service.bus_options.servers[0])
         try:

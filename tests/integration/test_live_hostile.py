@@ -19,7 +19,6 @@ from nats.aio.msg import Msg
 from tests.integration.live import JSON, MSGPACK, Heard, House, OpenRefused, Session, eventually, house, live_settings
 from tests.property.malformed import Malformed, malformed_inputs, malformed_opens
 from worker.errors import ERROR_CODES
-from worker.sections import ModelSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -143,7 +142,7 @@ async def test_every_kind_of_huge_body_is_refused_on_a_sessions_subject_too(home
 async def test_good_opens_are_served_beside_a_flood_of_bad_ones() -> None:
     """Must-show 10: one slot, a thousand bad opens a second. A good open that finds no token tries again, at most
     twice and after a random while, as the wire contract's clients do."""
-    async with house(live_settings(model=ModelSettings(device="cpu", slots=1))) as home:
+    async with house(live_settings(slots=1)) as home:
         bad = [malformed for malformed in examples(malformed_opens(), 40) if len(malformed.body) < 1_000]
         flood = Flood(await home.client(), f"tts.v1.default.open.{home.pool}", bad)
         flooding = asyncio.create_task(flood.run())

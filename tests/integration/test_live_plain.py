@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-import pytest_asyncio
 
 from tests.integration.live import JSON, MSGPACK, WAV_HEADER_BYTES, Heard, House, OpenRefused, Session
 
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "The line is open, please go ahead."
 FRAME_SAMPLES = 1920
+ENCODINGS = ("pcm_s16le", "pcm_f32le", "wav")
+RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 
 
 async def test_a_plain_text_open_is_answered_with_speech(home: House) -> None:
@@ -55,8 +58,7 @@ async def test_a_plain_text_open_is_answered_with_speech(home: House) -> None:
 
 async def test_audio_is_speech(home: House) -> None:
     session = await home.spoken(TEXT)
-    loudness = np.sqrt(np.mean(np.square(session.samples)))
-    assert 0.01 < loudness < 0.5
+    assert 0.01 < rms(session.samples.astype(np.float64)) < 0.5
     assert 1.0 < len(session.samples) / 24_000 < 6.0
 
 
@@ -91,32 +93,30 @@ async def test_what_ready_says_gives_the_same_audio(home: House) -> None:
     assert other.pcm != first.pcm
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plain(home: House) -> Session:
-    return await home.spoken("Good morning.", seed=5)
+async def test_every_format_has_the_duration_of_the_speech(home: House) -> None:
+    plain = await home.spoken("Good morning.", seed=5)
+
+    async def check(encoding: str, rate: int) -> None:
+        session = await home.spoken("Good morning.", seed=5, format={"encoding": encoding, "sample_rate": rate})
+        samples = session.sample_count()
+        assert samples == round(plain.sample_count() * rate / 24_000)
+        assert session.events[-1].fields["usage"]["audio_ms"] == pytest.approx(1000 * samples / rate)
+        pcm = session.pcm
+        if encoding == "wav":
+            assert pcm[:4] == b"RIFF"
+            assert int.from_bytes(pcm[24:28], "little") == rate
+            assert pcm.count(b"RIFF") == 1
+            pcm = pcm[WAV_HEADER_BYTES:]
+        sound = np.frombuffer(pcm, "<f4" if encoding == "pcm_f32le" else "<i2").astype(np.float64)
+        sound = sound if encoding == "pcm_f32le" else sound / 32_768
+        assert len(sound) == samples
+        assert rms(sound) == pytest.approx(rms(plain.samples.astype(np.float64)), rel=0.15)
+
+    await asyncio.gather(*(check(encoding, rate) for encoding in ENCODINGS for rate in RATES))
 
 
-@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 44_100, 48_000])
-@pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le", "wav"])
-async def test_every_format_has_the_duration_of_the_speech(
-    home: House, plain: Session, encoding: str, rate: int
-) -> None:
-    session = await home.spoken("Good morning.", seed=5, format={"encoding": encoding, "sample_rate": rate})
-    samples = session.sample_count()
-    assert samples == round(plain.sample_count() * rate / 24_000)
-    usage = (session.events[-1]).fields["usage"]
-    assert usage["audio_ms"] == pytest.approx(1000 * samples / rate)
-    pcm = session.pcm
-    if encoding == "wav":
-        assert pcm[:4] == b"RIFF"
-        assert int.from_bytes(pcm[24:28], "little") == rate
-        assert pcm.count(b"RIFF") == 1
-        pcm = pcm[WAV_HEADER_BYTES:]
-    sound = np.frombuffer(pcm, "<f4" if encoding == "pcm_f32le" else "<i2").astype(np.float64)
-    sound = sound if encoding == "pcm_f32le" else sound / 32_768
-    assert np.sqrt(np.mean(sound**2)) == pytest.approx(
-        np.sqrt(np.mean(plain.samples.astype(np.float64) ** 2)), rel=0.15
-    )
+def rms(sound: npt.NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.mean(np.square(sound))))
 
 
 async def test_usage_adds_up(home: House) -> None:

@@ -22,7 +22,6 @@ from worker.sections import NatsSettings, WorkerSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "We looked at the old map together, and then we walked down to the river."
-LONG = TEXT + " Nobody said a word."
 FLAGS = (
     "--announce",
     "--nats.embedded",
@@ -107,7 +106,7 @@ async def test_sigterm_lets_live_sessions_finish_and_takes_no_new_ones(server: E
         assert status == 200
         assert 'tts_slots{pool="std"} 4.0' in metrics
         assert (await worker.probe("nothing"))[0] == 404
-        session = await worker.session(LONG)
+        session = await worker.session(TEXT)
 
         worker.process.send_signal(signal.SIGTERM)
         await worker.unready()
@@ -119,7 +118,7 @@ async def test_sigterm_lets_live_sessions_finish_and_takes_no_new_ones(server: E
         assert session.count("end") == 0, "it was live all the while"
 
         end = await session.to_end()
-        assert (end["reason"], end["usage"]["characters"]) == ("finished", len(LONG))
+        assert (end["reason"], end["usage"]["characters"]) == ("finished", len(TEXT))
         session.sample_count()
         assert await worker.gone() == 0
 
@@ -140,7 +139,7 @@ async def test_a_second_signal_ends_them_now(server: EmbeddedServer, second: sig
 
 async def test_a_killed_worker_shows_as_503_to_its_producers(server: EmbeddedServer) -> None:
     async with serving(server) as worker:
-        session = await worker.session(LONG)
+        session = await worker.session(TEXT)
         worker.process.kill()
         await worker.gone()
         assert not await worker.hears(session.ready["input"])

@@ -245,10 +245,10 @@ async def test_text_beyond_the_buffer_is_not_taken_and_may_come_again() -> None:
 
 
 async def test_a_session_takes_more_text_than_its_buffer_holds_at_once() -> None:
-    async with house(live_settings(worker=WorkerSettings(buffer_chars=100))) as home:
+    async with house(live_settings(worker=WorkerSettings(buffer_chars=60))) as home:
         session: Session = await home.session({"pace": "fast"})
         refused = 0
-        for seq in range(12):
+        for seq in range(6):
             while True:
                 seen = session.count("error")
                 await session.text(seq, "Good morning to you. ")
@@ -257,8 +257,8 @@ async def test_a_session_takes_more_text_than_its_buffer_holds_at_once() -> None
                 if session.count("error") == seen:
                     break
                 refused += 1
-        await session.say("finish", seq=12)
+        await session.say("finish", seq=6)
         usage = (await session.to_end())["usage"]
         assert refused > 0
-        assert usage["words"] == 48
-        assert usage["characters"] == 12 * len("Good morning to you. ")
+        assert usage["words"] == 24
+        assert usage["characters"] == 6 * len("Good morning to you. ")
