@@ -63,7 +63,7 @@ def encode(c: SeanetConfig, w: SeanetWeights, samples: Tensor, pasts: Pasts) -> 
 def decoder_pasts(c: MimiConfig) -> int:
     """Floats that ``decode`` keeps a slot."""
     s = c.seanet
-    size, channels = c.dim * past_length(s.kernel), s.filters * 2 ** len(s.ratios)
+    size, channels = c.dim * past_length(s.kernel), s.filters << len(s.ratios)
     for ratio in s.ratios:
         channels //= 2
         size += channels * ratio + _residual_sizes(s, channels)

@@ -154,7 +154,7 @@ def _residuals(tensors: _Tensors, c: MimiConfig, at: str, start: int, channels: 
 
 def _decoder(tensors: _Tensors, c: MimiConfig) -> SeanetWeights:
     s, stages = c.seanet, []
-    channels, at = s.filters * 2 ** len(s.ratios), 0
+    channels, at = s.filters << len(s.ratios), 0
     first = _convolution(tensors, "decoder.model.0", channels, c.dim, s.kernel)
     for ratio in s.ratios:
         resample = _transposed(tensors, f"decoder.model.{at + 2}", channels // 2, channels, 2 * ratio)
