@@ -29,7 +29,7 @@ NEAR_TIE = 1e-3
 
 def write_mimi(path: Path, config: dict[str, Any] | None, seed: int, older_names: bool = False) -> None:
     """Random weights as moshi reads them; ``older_names``: in the spellings that its loader maps to its own."""
-    state = get_mimi(None, config).state_dict()
+    state = get_mimi(None, config, num_codebooks=3).state_dict()
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in state.items():
         tensor.copy_(_random(name, tensor, generator))
