@@ -42,6 +42,7 @@ def encode_latents(
     w: EncoderWeights, c: MimiConfig, samples: Tensor, state: StreamState, slots: Tensor
 ) -> tuple[Tensor, Advance]:
     """As ``encode``, before the quantiser: [rows, frames, dim]."""
+    assert samples.shape[1] % c.frame_samples == 0, "whole frames are to be given"
     pasts, position = Pasts(state.pasts[slots]), state.position[slots]
     x = seanet.encode(c.seanet, w.seanet, samples, pasts)
     ring = state.ring[slots].permute(1, 2, 0, 3, 4, 5)
@@ -62,8 +63,10 @@ def encode_clip(w: EncoderWeights, c: MimiConfig, samples: Tensor, codebooks: in
 def encode_clip_latents(w: EncoderWeights, c: MimiConfig, samples: Tensor) -> Tensor:
     """As ``encode_clip``, before the quantiser: [rows, frames, dim]."""
     rows, time = samples.shape
+    if time == 0:
+        return samples.new_zeros(rows, 0, c.dim)
     samples = F.pad(samples, (0, -time % c.frame_samples))
-    past, parts = samples.new_zeros(rows, encoder_pasts(c)), [samples.new_zeros(rows, 0, c.dim)]
+    past, parts = samples.new_zeros(rows, encoder_pasts(c)), []
     for chunk in torch.split(samples, CHUNK_FRAMES * c.frame_samples, dim=1):
         pasts = Pasts(past)
         parts.append(seanet.encode(c.seanet, w.seanet, chunk, pasts))
