@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from cuda_ext.build import BuildError
 from cuda_ext.kernels import has_tiles
 from engine import native
-from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.contract import ModelInfo, SlotOptions
+from engine.casting import Casting
+from engine.checkpoint import Checkpoint, MimiCheckpoint, load_checkpoint, load_mimi_checkpoint
+from engine.codec.mimi.encoder import encode_clip
+from engine.codec.streams import CodecStream
+from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
-from engine.errors import KernelError
-from engine.kernels import TorchKernels
+from engine.errors import KernelError, UnsupportedModel, UnusableVoice
+from engine.kernels import TorchKernels, moved
+from engine.manifest import load_model_config
 from engine.native import NativeKernels
+from engine.tensors import stored_dtype
+from engine.voices import VoicedOptions, VoiceLibrary, open_library
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +36,37 @@ OPTIONS = frozenset(
 )
 
 
-def model_info(model: Checkpoint) -> ModelInfo:
-    sampling = model.config.sampling
+Precision = Literal["auto", "float32", "bf16x3", "bfloat16"]
+
+
+def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None = None) -> ModelInfo:
+    """library: the voices of a model that has any."""
+    sampling, config = model.config.sampling, model.config
     builtin = model.folder.resolve() == BUILTIN.resolve()
+    options = OPTIONS | ({"cfg"} if config.guided or config.guidance_values else frozenset())
     return ModelInfo(
         name="antiphon-builtin-1" if builtin else model.folder.name,
         digest=model.digest,
-        voices=("default",),
-        languages=("en",),
+        voices=(library.names if library else ()) or ("default",),
+        languages=_languages(model.folder.name),
         sample_rate=model.codec.sample_rate,
         frame_samples=model.codec.frame_samples,
-        defaults=SlotOptions(
+        defaults=VoicedOptions(
             seed=0,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             temperature_text=sampling.temperature_text,
             top_k_text=sampling.top_k_text,
-            max_padding=model.config.text.max_padding,
+            max_padding=config.text.max_padding,
         ),
-        options=OPTIONS,
+        options=options,
     )
+
+
+def _languages(name: str) -> tuple[str, ...]:
+    """By the name's ending, as Kyutai names its models (``tts-1.6b-en_fr``, ``tts-0.75b-en-public``)."""
+    found = re.search(r"-((?:[a-z]{2}_)*[a-z]{2})(?:-|$)", name)
+    return tuple(found[1].split("_")) if found else ("en",)
 
 
 def load_engine(
@@ -55,33 +75,110 @@ def load_engine(
     capacity: int = 16,
     device: str = "cpu",
     kernels: Literal["auto", "native", "torch"] = "auto",
-    precision: Literal["auto", "float32", "bf16x3"] = "auto",
+    precision: Precision = "auto",
+    voices: Path | str | None = None,
+    codebooks: int | None = None,
 ) -> DsmEngine:
-    """Load a model.
+    """Load a model: one with the spectral codec if the folder has a ``codec.json``, otherwise one with Mimi.
 
     kernels: ``native`` (C++ on the CPU), ``torch``, or ``auto`` (native where it can be). precision: of matrix products
-    (``engine/native.py``); ``auto`` takes ``bf16x3`` where the CPU has matrix tiles.
+    (``engine/native.py``), or of the language model's weights too (``bfloat16``); ``auto`` takes ``bf16x3`` where the
+    CPU has matrix tiles, and for a model with Mimi what its file holds. voices: a folder or ``hf://`` repository;
+    without it the folder's ``voices``. codebooks: generate only so many.
 
     Raises:
         CheckpointError, UnsupportedModel: the folder cannot be used.
-        KernelError: ``native`` or a precision was demanded that this machine does not have.
+        KernelError: ``native`` or a precision was demanded that this machine or model does not have.
     """
-    model = load_checkpoint(folder)
     place = torch.device(device)
+    if not (folder / "codec.json").exists():
+        if kernels == "native" or precision == "bf16x3":
+            raise KernelError("there are no native kernels for models with the Mimi codec")
+        return load_mimi_engine(folder, capacity, place, precision, voices, codebooks)
+    model = load_checkpoint(folder)
+    if codebooks not in (None, model.config.codebooks):
+        raise UnsupportedModel("n_q", codebooks)
     chosen = _native(model, capacity, kernels, precision) if place.type == "cpu" and kernels != "torch" else None
     if chosen is None and precision == "bf16x3":
         raise KernelError("bf16x3 needs the native kernels")
+    if precision == "bfloat16":
+        raise KernelError("the built-in voice is run in float32 or bf16x3")
     row_by_row = place.type == "cpu"
     return DsmEngine(
         model, model_info(model), chosen or TorchKernels(model, capacity, place, row_by_row), capacity, place
     )
 
 
+def load_mimi_engine(
+    folder: Path,
+    capacity: int,
+    device: torch.device,
+    precision: Precision = "auto",
+    voices: Path | str | None = None,
+    codebooks: int | None = None,
+) -> DsmEngine:
+    """As ``load_engine``, for a folder as Kyutai publishes it."""
+    config = load_model_config(folder, codebooks)
+    dtype = _dtype(folder / config.lm_name, precision)
+    model = load_mimi_checkpoint(folder, codebooks, dtype)
+    return torch_engine(model, capacity, device, dtype=dtype, voices=voices)
+
+
+def torch_engine(
+    model: MimiCheckpoint,
+    capacity: int,
+    device: torch.device,
+    *,
+    dtype: torch.dtype = torch.float32,
+    voices: Path | str | None = None,
+    codec: CodecStream | None = None,
+    row_by_row: bool | None = None,
+) -> DsmEngine:
+    """codec: in the place of the model's own. row_by_row: as ``TorchKernels``; None: on the CPU only."""
+    alone = device.type == "cpu" if row_by_row is None else row_by_row
+    kernels = TorchKernels(model, capacity, device, alone, dtype, codec)
+    library = _library(model, voices)
+    casting = Casting(model.config, library, kernels.conditions, _encoder(model, device))
+    return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting)
+
+
+def _library(model: MimiCheckpoint, voices: Path | str | None) -> VoiceLibrary:
+    if voices is not None:
+        return open_library(voices, model.config)
+    own = model.folder / "voices"
+    return open_library(own, model.config) if own.is_dir() else VoiceLibrary()
+
+
+def _encoder(model: MimiCheckpoint, device: torch.device) -> Callable[[Path], Tensor]:
+    """Recordings -> codes int64 [codebooks, frames]; moshi leaves the last two frames out (``get_prefix``)."""
+
+    def encode(path: Path) -> Tensor:
+        import soundfile
+        import soxr
+
+        try:
+            samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        except (soundfile.SoundFileError, OSError) as error:
+            raise UnusableVoice(path.stem, f"cannot be read as a recording ({error})") from error
+        mono = soxr.resample(samples.mean(axis=1), rate, model.codec.sample_rate)
+        weights = moved(model.mimi.encoder, device, torch.float32)
+        sound = torch.from_numpy(mono).to(device, torch.float32)[None]
+        return encode_clip(weights, model.codec, sound, model.config.generated)[0, :, :-2].cpu()
+
+    return encode
+
+
+def _dtype(path: Path, precision: Precision) -> torch.dtype:
+    if precision == "auto":
+        return stored_dtype(path)
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
 def _native(model: Checkpoint, capacity: int, kernels: str, precision: str) -> NativeKernels | None:
     try:
         if native.supports(model):
             return NativeKernels(model, capacity, capacity, _precision(precision))
-        reason = "the model's widths are not multiples of 16"
+        reason = "the model's structure or widths are not those of the kernels"
     except BuildError as error:
         reason = str(error)
     if kernels == "native":
