@@ -60,9 +60,9 @@ def product(joined: Tensor, weight: Tensor, bias: Tensor | None, stride: int, di
     kernel = weight.shape[1]
     if kernel == 1 and stride == 1:
         return F.linear(joined, weight[:, 0], bias)
-    span = joined.shape[1] - (kernel - 1) * dilation
-    taps = [joined[:, tap * dilation : tap * dilation + span : stride] for tap in range(kernel)]
-    return F.linear(torch.cat(taps, dim=2), weight.flatten(1), bias)
+    windows = joined.unfold(1, (kernel - 1) * dilation + 1, stride)[..., ::dilation]  # [rows, time, inputs, kernel]
+    columns = windows.transpose(2, 3).flatten(2).contiguous()  # overlapping rows would be one product a batch row
+    return F.linear(columns, weight.flatten(1), bias)
 
 
 def transpose_convolve(x: Tensor, w: Convolution, pasts: Pasts) -> Tensor:

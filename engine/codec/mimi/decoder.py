@@ -33,7 +33,6 @@ def decode(
     pasts = Pasts(state.pasts[slots])
     latent = quantiser.decode(w.quantiser, codes)[:, None]
     x = overlap(latent[:, :, None] * w.upsample, pasts)
-    ring = state.ring[slots].permute(1, 2, 0, 3, 4, 5)
-    x, kv = transformer.stream(c.transformer, w.layers, x, ring, state.position[slots])
+    x, kv = transformer.stream(c.transformer, w.layers, x, state.ring, slots, state.position[slots])
     samples = seanet.decode(c.seanet, w.seanet, x, pasts)
     return samples, Advance(pasts.next(), kv)

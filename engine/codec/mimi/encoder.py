@@ -45,8 +45,7 @@ def encode_latents(
     assert samples.shape[1] % c.frame_samples == 0, "whole frames are to be given"
     pasts, position = Pasts(state.pasts[slots]), state.position[slots]
     x = seanet.encode(c.seanet, w.seanet, samples, pasts)
-    ring = state.ring[slots].permute(1, 2, 0, 3, 4, 5)
-    x, kv = transformer.stream(c.transformer, w.layers, x, ring, position)
+    x, kv = transformer.stream(c.transformer, w.layers, x, state.ring, slots, position)
     length = past_length(2 * c.stride, c.stride)
     past = torch.where((position == 0)[:, None, None], x[:, :1], pasts.take(length, c.dim))
     joined = torch.cat([past, x], dim=1)

@@ -18,7 +18,7 @@ class Advance:
     pasts: Tensor
     """float32 [rows, size]"""
     kv: Tensor
-    """float32 [layers, 2, rows, heads, positions, head_dim]: new keys and values."""
+    """float32 [rows, layers, 2, heads, positions, head_dim]: new keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StreamState:
         count = new.kv.shape[4]
         place = (position[:, None] + torch.arange(count, device=position.device)) % context  # [rows, count]
         at = (slots[:, None], slice(None), slice(None), slice(None), place)
-        kv = new.kv.permute(2, 4, 0, 1, 3, 5)  # [rows, count, layers, 2, heads, head_dim]
+        kv = new.kv.permute(0, 4, 1, 2, 3, 5)  # [rows, count, layers, 2, heads, head_dim]
         self.ring[at] = torch.where(commit[:, None, None, None, None, None], kv, self.ring[at])
         self.position[slots] = torch.where(commit, position + count, position)
 

@@ -36,27 +36,28 @@ class LayerWeights:
 
 
 Remember = Callable[[int, Tensor], Tensor]
-"""(layer, keys and values [2, rows, heads, time, head_dim]) -> all that the queries may attend to, same layout."""
+"""(layer, keys and values [rows, 2, heads, time, head_dim]) -> all that the queries may attend to, same layout."""
 
 
 def stream(
-    c: TransformerConfig, layers: tuple[LayerWeights, ...], x: Tensor, ring: Tensor, position: Tensor
+    c: TransformerConfig, layers: tuple[LayerWeights, ...], x: Tensor, ring: Tensor, slots: Tensor, position: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """x: [rows, time, dim], time <= context; ring: a copy of the rows' own [layers, 2, rows, heads, context, head_dim],
-    which is written; position: int64 [rows], how many positions came before -> x, and the new keys and values
-    [layers, 2, rows, heads, time, head_dim]."""
+    """x: [rows, time, dim], time <= context; ring: [slots, layers, 2, heads, context, head_dim], not changed;
+    slots, position: int64 [rows], the rows' places in the ring and how many positions came before -> x, and the new
+    keys and values [rows, layers, 2, heads, time, head_dim]."""
     time = x.shape[1]
     assert time <= c.context, "longer inputs are to be given in parts"
     steps = position[:, None] + torch.arange(time, device=x.device)  # [rows, time]
-    place = (steps % c.context)[None, :, None, :, None]
+    place = (steps % c.context)[:, None, None, :, None]
     new: list[Tensor] = []
 
     def remember(layer: int, kv: Tensor) -> Tensor:
         new.append(kv)
-        return ring[layer].scatter_(3, place.expand(kv.shape), kv)
+        held = ring[:, layer].index_select(0, slots)  # a layer at a time: memory that was just free
+        return held.scatter_(3, place.expand(kv.shape), kv)
 
     y = _run(c, layers, x, steps, _ring_positions(c, steps[:, -1:]), remember)
-    return y, torch.stack(new)
+    return y, torch.stack(new, dim=1)
 
 
 def whole(c: TransformerConfig, layers: tuple[LayerWeights, ...], x: Tensor) -> Tensor:
@@ -84,8 +85,8 @@ def _run(
         y = F.layer_norm(x, (dim,), w.norm1, w.norm1_bias, NORM_EPS)
         qkv = F.linear(y, w.qkv).view(rows, time, 3, c.heads, -1).permute(2, 0, 3, 1, 4)
         turned = _turn(qkv[:2], turn)
-        kv = remember(index, torch.stack([turned[1], qkv[2]]))
-        mixed = F.scaled_dot_product_attention(turned[0], kv[0], kv[1], attn_mask=seen)
+        kv = remember(index, torch.stack([turned[1], qkv[2]], dim=1))
+        mixed = F.scaled_dot_product_attention(turned[0], kv[:, 0], kv[:, 1], attn_mask=seen)
         x = x + w.scale1 * F.linear(mixed.transpose(1, 2).reshape(rows, time, dim), w.out)
         y = F.layer_norm(x, (dim,), w.norm2, w.norm2_bias, NORM_EPS)
         x = x + w.scale2 * F.linear(F.gelu(F.linear(y, w.up)), w.down)
