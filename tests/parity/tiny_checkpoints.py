@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from moshi.conditioners import ConditionAttributes
+from moshi.conditioners.base import ConditionAttributes
 from moshi.models.lm import LMModel
 from moshi.models.loaders import FRAME_RATE, CheckpointInfo
 from moshi.models.tts import Entry as MachineEntry
@@ -123,7 +123,7 @@ def write_checkpoint(folder: Path, raw: Json, seed: int, fused: bool = False) ->
 
 
 def _drawn(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    noise = torch.randn_like(tensor)
+    noise, width = torch.randn_like(tensor), float(tensor.shape[-1]) ** 0.5
     if name.endswith(("alpha", "norm.weight", "norm1.weight", "norm2.weight", "norm_cross.weight")):
         return 1.0 + 0.2 * noise
     if name.endswith("scale"):
@@ -131,10 +131,10 @@ def _drawn(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() < 2 or "learnt_padding" in name:
         return 0.3 * noise
     if name.startswith(("linears.", "text_linear.")):
-        return 3.0 * noise / tensor.shape[1] ** 0.5
+        return 3.0 * noise / width
     if "emb." in name and name.endswith("weight") and "low_rank" not in name and "out" not in name:
         return 0.7 * noise
-    return 1.2 * noise / tensor.shape[1] ** 0.5
+    return 1.2 * noise / width
 
 
 def _fused(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
