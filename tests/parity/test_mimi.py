@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.usefixtures("one_torch_thread"), pytest.mark.timeout(3
 TOLERANCE = 1e-4
 CONTEXT_FRAMES = PUBLISHED.transformer.context // PUBLISHED.stride
 FRAME = PUBLISHED.frame_samples
-SLOTS = (3, 0, 4)
+SLOTS = (3, 0)
 """Of five: the slot of each row."""
 
 
@@ -63,8 +63,8 @@ def stream(
 
 
 def test_decoder_equals_moshis_past_a_full_ring(pair: Pair) -> None:
-    plan = reference.schedule(steps=254, joins=(0, 40, 100), stalls=(0, 17, 23))
-    codes = torch.randint(0, PUBLISHED.bins, (254, 3, PUBLISHED.codebooks), generator=torch.Generator().manual_seed(2))
+    plan = reference.schedule(steps=254, joins=(0, 110), stalls=(0, 17))
+    codes = torch.randint(0, PUBLISHED.bins, (254, 2, PUBLISHED.codebooks), generator=torch.Generator().manual_seed(2))
     theirs = reference.stream(pair.theirs, plan, lambda step: pair.theirs.decode(codes[step][:, :, None])[:, 0])
     state = decoder_state(PUBLISHED, 5)
     ours = stream(
@@ -72,14 +72,14 @@ def test_decoder_equals_moshis_past_a_full_ring(pair: Pair) -> None:
         state,
         lambda step, order, slots: decoder.decode(pair.ours.decoder, PUBLISHED, codes[step, order], state, slots),
     )
-    assert ours.shape == (254, 3, FRAME)
+    assert ours.shape == (254, 2, FRAME)
     assert 0.1 < theirs[plan.runs].std() < 2, "the reference's own scale, or the tolerance means nothing"
     assert (state.position[list(SLOTS)] > PUBLISHED.transformer.context).all(), "every ring has wrapped"
     assert (ours - theirs)[plan.runs].abs().max() < TOLERANCE
 
 
 def test_encoder_equals_moshis_past_a_full_ring(pair: Pair) -> None:
-    steps, rows = 140, 2
+    steps, rows = 140, len(SLOTS)
     plan = reference.schedule(steps, joins=(0, 6), stalls=(0, 40))
     sound = torch.randn(steps, rows, FRAME, generator=torch.Generator().manual_seed(3)) * 0.3
 
@@ -95,7 +95,7 @@ def test_encoder_equals_moshis_past_a_full_ring(pair: Pair) -> None:
 
     ours = stream(plan, state, frame)
     assert 0.1 < theirs[plan.runs].std() < 3
-    assert (state.position[list(SLOTS[:rows])] > PUBLISHED.transformer.context).all()
+    assert (state.position[list(SLOTS)] > PUBLISHED.transformer.context).all()
     assert (ours - theirs)[plan.runs].abs().max() < TOLERANCE
 
 

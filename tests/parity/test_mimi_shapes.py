@@ -65,6 +65,7 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "small": {},
     "dilated": {"seanet": {"n_residual_layers": 3, "dilation_base": 3, "residual_kernel_size": 5, "compress": 4}},
     "odd kernels": {"seanet": {"kernel_size": 4, "last_kernel_size": 1, "residual_kernel_size": 1}},
+    "no residuals": {"seanet": {"n_residual_layers": 0}},
     "one ratio": {"seanet": {"ratios": [6]}},
     "three positions a frame": {"seanet": {"ratios": [2, 2]}, "transformer": {"context": 7}},
     "context of a frame": {"transformer": {"context": 2, "max_period": 100}},

@@ -93,7 +93,7 @@ def test_a_tensor_too_many_is_named(tmp_path: Path, name: str) -> None:
 
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     content = tensors() | {"decoder.model.5.conv.conv.bias": torch.zeros(1, dtype=torch.int32)}
-    with pytest.raises(CheckpointError, match=r"'decoder\.model\.5\.conv\.conv\.bias' is torch\.int32"):
+    with pytest.raises(CheckpointError, match=r"'decoder\.model\.5\.conv\.conv\.bias' is of torch\.int32"):
         load_mimi(write(tmp_path / "mimi.safetensors", content), CONFIG)
 
 
@@ -245,6 +245,25 @@ def test_any_field_of_any_value_is_read_or_refused(tmp_path: Path) -> None:
         except EngineError:
             refused += 1
     assert refused > 150
+
+
+@pytest.mark.parametrize(
+    ("field", "error"),
+    [
+        ("sample_rate", CheckpointError),
+        ("channels", UnsupportedModel),
+        ("seanet", UnsupportedModel),  # as if empty: moshi's defaults are not causal
+        ("seanet.causal", UnsupportedModel),
+        ("seanet.pad_mode", UnsupportedModel),
+        ("quantizer.input_dimension", UnsupportedModel),
+        ("transformer.layer_scale", CheckpointError),
+        ("transformer.conv_layout", UnsupportedModel),
+        ("transformer.context", CheckpointError),
+    ],
+)
+def test_a_missing_field_is_refused_by_name(tmp_path: Path, field: str, error: type[EngineError]) -> None:
+    with pytest.raises(error, match=field):
+        _load_with(tmp_path, field, None)
 
 
 def _load_with(folder: Path, field: str, value: object) -> None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.codec.mimi.config import MimiConfig
@@ -17,9 +15,9 @@ from engine.codec.mimi.encoder import EncoderWeights
 from engine.codec.mimi.quantiser import QuantiserWeights, StackWeights
 from engine.codec.mimi.seanet import ResidualWeights, SeanetWeights, StageWeights
 from engine.codec.mimi.transformer import LayerWeights
-from engine.errors import CheckpointError, UnsupportedModel
+from engine.errors import UnsupportedModel
+from engine.tensors import TensorFile
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 USAGE_MIN = 1e-5
 """Least usage by which a codebook's sums are divided (moshi ``quantization/core_vq.py``)."""
 
@@ -40,10 +38,10 @@ def load_mimi(path: Path, c: MimiConfig, codebooks: int | None = None) -> MimiWe
     kept = c.codebooks if codebooks is None else codebooks
     if not c.semantic <= kept <= c.codebooks:
         raise UnsupportedModel("n_q", kept)
-    tensors = _Tensors.read(path)
+    tensors = TensorFile.read(path)
     quantiser = _quantiser(tensors, c, kept)
-    upsample = tensors.take(("upsample.convtr.convtr.convtr.weight",), c.dim, 1, 2 * c.stride)[:, 0].T.contiguous()
-    downsample = tensors.take(("downsample.conv.conv.conv.weight",), c.dim, c.dim, 2 * c.stride)
+    upsample = _take(tensors, ("upsample.convtr.convtr.convtr.weight",), c.dim, 1, 2 * c.stride)[:, 0].T.contiguous()
+    downsample = _take(tensors, ("downsample.conv.conv.conv.weight",), c.dim, c.dim, 2 * c.stride)
     decoder = DecoderWeights(quantiser, upsample, _layers(tensors, c, "decoder_transformer"), _decoder(tensors, c))
     encoder = EncoderWeights(
         quantiser,
@@ -55,48 +53,24 @@ def load_mimi(path: Path, c: MimiConfig, codebooks: int | None = None) -> MimiWe
     return MimiWeights(decoder, encoder)
 
 
-@dataclass(slots=True)
-class _Tensors:
-    path: Path
-    left: dict[str, Tensor]
-
-    @classmethod
-    def read(cls, path: Path) -> _Tensors:
-        try:
-            with safe_open(path, framework="pt") as file:
-                return cls(path, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(str(path), f"cannot be read as safetensors ({error})") from error
-
-    def take(self, names: tuple[str, ...], *shape: int) -> Tensor:
-        """names: spellings of one tensor's name, the current one first -> float32"""
-        name = next((name for name in names if name in self.left), None)
-        if name is None:
-            raise CheckpointError(str(self.path), f"tensor {names[0]!r} is missing")
-        tensor = self.left.pop(name)
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(str(self.path), f"tensor {name!r} is {list(tensor.shape)}, expected {list(shape)}")
-        if tensor.dtype not in FLOATS:
-            raise CheckpointError(str(self.path), f"tensor {name!r} is {tensor.dtype}, expected floats")
-        return tensor.float()
-
-    def all_taken(self) -> None:
-        if self.left:
-            raise CheckpointError(str(self.path), f"unexpected tensor {sorted(self.left)[0]!r}")
+def _take(tensors: TensorFile, names: tuple[str, ...], *shape: int) -> Tensor:
+    """names: spellings of one tensor's name, the current one first -> float32"""
+    name = next((name for name in names if tensors.has(name)), names[0])
+    return tensors.take(name, *shape).float()
 
 
-def _quantiser(tensors: _Tensors, c: MimiConfig, kept: int) -> QuantiserWeights:
+def _quantiser(tensors: TensorFile, c: MimiConfig, kept: int) -> QuantiserWeights:
     def codebook(at: str) -> Tensor:
-        tensors.take((f"{at}._initialized", f"{at}.inited"), 1)
-        usage = tensors.take((f"{at}.cluster_usage", f"{at}.cluster_size"), c.bins)
+        _take(tensors, (f"{at}._initialized", f"{at}.inited"), 1)
+        usage = _take(tensors, (f"{at}.cluster_usage", f"{at}.cluster_size"), c.bins)
         names = (f"{at}.embedding_sum", f"{at}.embed_avg", f"{at}.embed_sum")
-        return tensors.take(names, c.bins, c.codebook_dim) / usage.clamp(min=USAGE_MIN)[:, None]
+        return _take(tensors, names, c.bins, c.codebook_dim) / usage.clamp(min=USAGE_MIN)[:, None]
 
     def stack(at: str, size: int, kept: int) -> StackWeights:
         books = [codebook(f"{at}.vq.layers.{index}._codebook") for index in range(size)]
         return StackWeights(
-            project_in=tensors.take((f"{at}.input_proj.weight",), c.codebook_dim, c.dim, 1)[:, :, 0],
-            project_out=tensors.take((f"{at}.output_proj.weight",), c.dim, c.codebook_dim, 1)[:, :, 0],
+            project_in=_take(tensors, (f"{at}.input_proj.weight",), c.codebook_dim, c.dim, 1)[:, :, 0],
+            project_out=_take(tensors, (f"{at}.output_proj.weight",), c.dim, c.codebook_dim, 1)[:, :, 0],
             codebooks=tuple(books[:kept]),
         )
 
@@ -106,39 +80,39 @@ def _quantiser(tensors: _Tensors, c: MimiConfig, kept: int) -> QuantiserWeights:
     )
 
 
-def _layers(tensors: _Tensors, c: MimiConfig, name: str) -> tuple[LayerWeights, ...]:
+def _layers(tensors: TensorFile, c: MimiConfig, name: str) -> tuple[LayerWeights, ...]:
     dim, hidden = c.dim, c.transformer.hidden
 
     def layer(at: str) -> LayerWeights:
         attention = f"{at}.self_attn"
         qkv = (f"{attention}.in_projs.0.weight", f"{attention}.in_proj_weight", f"{attention}.in_proj.weight")
         return LayerWeights(
-            norm1=tensors.take((f"{at}.norm1.weight",), dim),
-            norm1_bias=tensors.take((f"{at}.norm1.bias",), dim),
-            qkv=tensors.take(qkv, 3 * dim, dim),
-            out=tensors.take((f"{attention}.out_projs.0.weight", f"{attention}.out_proj.weight"), dim, dim),
-            scale1=tensors.take((f"{at}.layer_scale_1.scale",), dim),
-            norm2=tensors.take((f"{at}.norm2.weight",), dim),
-            norm2_bias=tensors.take((f"{at}.norm2.bias",), dim),
-            up=tensors.take((f"{at}.linear1.weight",), hidden, dim),
-            down=tensors.take((f"{at}.linear2.weight",), dim, hidden),
-            scale2=tensors.take((f"{at}.layer_scale_2.scale",), dim),
+            norm1=_take(tensors, (f"{at}.norm1.weight",), dim),
+            norm1_bias=_take(tensors, (f"{at}.norm1.bias",), dim),
+            qkv=_take(tensors, qkv, 3 * dim, dim),
+            out=_take(tensors, (f"{attention}.out_projs.0.weight", f"{attention}.out_proj.weight"), dim, dim),
+            scale1=_take(tensors, (f"{at}.layer_scale_1.scale",), dim),
+            norm2=_take(tensors, (f"{at}.norm2.weight",), dim),
+            norm2_bias=_take(tensors, (f"{at}.norm2.bias",), dim),
+            up=_take(tensors, (f"{at}.linear1.weight",), hidden, dim),
+            down=_take(tensors, (f"{at}.linear2.weight",), dim, hidden),
+            scale2=_take(tensors, (f"{at}.layer_scale_2.scale",), dim),
         )
 
     return tuple(layer(f"{name}.transformer.layers.{index}") for index in range(c.transformer.layers))
 
 
-def _convolution(tensors: _Tensors, at: str, outputs: int, inputs: int, kernel: int) -> Convolution:
-    weight = tensors.take((f"{at}.conv.conv.weight",), outputs, inputs, kernel)
-    return Convolution(weight.transpose(1, 2).contiguous(), tensors.take((f"{at}.conv.conv.bias",), outputs))
+def _convolution(tensors: TensorFile, at: str, outputs: int, inputs: int, kernel: int) -> Convolution:
+    weight = _take(tensors, (f"{at}.conv.conv.weight",), outputs, inputs, kernel)
+    return Convolution(weight.transpose(1, 2).contiguous(), _take(tensors, (f"{at}.conv.conv.bias",), outputs))
 
 
-def _transposed(tensors: _Tensors, at: str, outputs: int, inputs: int, kernel: int) -> Convolution:
-    weight = tensors.take((f"{at}.convtr.convtr.weight",), inputs, outputs, kernel)
-    return Convolution(weight.permute(2, 1, 0).contiguous(), tensors.take((f"{at}.convtr.convtr.bias",), outputs))
+def _transposed(tensors: TensorFile, at: str, outputs: int, inputs: int, kernel: int) -> Convolution:
+    weight = _take(tensors, (f"{at}.convtr.convtr.weight",), inputs, outputs, kernel)
+    return Convolution(weight.permute(2, 1, 0).contiguous(), _take(tensors, (f"{at}.convtr.convtr.bias",), outputs))
 
 
-def _residuals(tensors: _Tensors, c: MimiConfig, at: str, start: int, channels: int) -> tuple[ResidualWeights, ...]:
+def _residuals(tensors: TensorFile, c: MimiConfig, at: str, start: int, channels: int) -> tuple[ResidualWeights, ...]:
     hidden, kernel = channels // c.seanet.compress, c.seanet.residual_kernel
     return tuple(
         ResidualWeights(
@@ -152,7 +126,7 @@ def _residuals(tensors: _Tensors, c: MimiConfig, at: str, start: int, channels: 
 # The numbers in both stacks' names are places in moshi's ``nn.Sequential``, in which an activation takes one, too.
 
 
-def _decoder(tensors: _Tensors, c: MimiConfig) -> SeanetWeights:
+def _decoder(tensors: TensorFile, c: MimiConfig) -> SeanetWeights:
     s, stages = c.seanet, []
     channels, at = s.filters << len(s.ratios), 0
     first = _convolution(tensors, "decoder.model.0", channels, c.dim, s.kernel)
@@ -165,7 +139,7 @@ def _decoder(tensors: _Tensors, c: MimiConfig) -> SeanetWeights:
     return SeanetWeights(first, tuple(stages), last)
 
 
-def _encoder(tensors: _Tensors, c: MimiConfig) -> SeanetWeights:
+def _encoder(tensors: TensorFile, c: MimiConfig) -> SeanetWeights:
     s, stages = c.seanet, []
     channels, at = s.filters, 0
     first = _convolution(tensors, "encoder.model.0", channels, 1, s.kernel)
