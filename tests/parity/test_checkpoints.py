@@ -189,7 +189,7 @@ def speak(case: Case, folder: Path) -> Spoken:
         if case.prefix:
             own = (f"prefix-{index}",)
             prefix = write_prefix(folder / "voices", own[0], raw, case.prefix, index)
-        entries = words(7 + 2 * index, 5 * index + len(case.name), raw["text_card"])
+        entries = words(5 + index, 5 * index + len(case.name), raw["text_card"])
         cfg = case.cfg[index] if "cfg" in raw["conditioners"] else None
         rows.append(tiny.Row(entries, paths, cfg, prefix))
         names.append(own)
@@ -255,46 +255,69 @@ def near(logits: torch.Tensor) -> torch.Tensor:
     return best[..., 0] - best[..., 1] <= NEAR_TIE
 
 
-def follow(engine: DsmEngine, spoken: Spoken, slots: Sequence[int], start: int = 0) -> tuple[float, int]:
-    """Steps both rows beside the record; the largest difference of a logit, and the near ties."""
-    case, record = spoken.case, spoken.record
-    config = engine._config
-    kernels = engine.kernels
-    assert isinstance(kernels, TorchKernels)
-    worst, ties, bonus = 0.0, 0, torch.zeros(config.text_card_out)
-    bonus[PADDING_ID] = case.padding_bonus
-    silent = torch.tensor(record.delays) + record.delay
-    for step in range(start, record.steps):
-        full = step >= record.delay
-        text = record.text_logits[step]
-        want_text = text + bonus
-        force_text = torch.where(
-            near(want_text), torch.tensor([record.sampled[row][step] for row in range(len(slots))]), -1
-        )
-        force_audio = torch.full((len(slots), config.generated), -1)
-        if full:
-            audio = torch.stack([record.audio_logits(step, row, case.strength) for row in range(len(slots))])
-            raw = audio.argmax(dim=-1)
-            tied = near(audio)
-            force_audio = torch.where(tied, raw, -1)
-            ties += int((tied & (step >= silent)).sum())
-        ties += int(near(want_text).sum())
-        ticket = engine.launch(slots, Forced(force_text, force_audio))
+def follow(
+    engine: DsmEngine, spoken: Spoken, slots: Sequence[int], start: int = 0, late: tuple[int, int] = (0, 0)
+) -> tuple[float, int]:
+    """Steps the rows beside the record, each from step ``start`` on, ``late`` steps after the first; the largest
+    difference of a logit, and the near ties."""
+    worst, ties = 0.0, 0
+    for tick in range(start, spoken.record.steps + max(late)):
+        active = [
+            (row, slot, tick - late[row])
+            for row, slot in enumerate(slots)
+            if start <= tick - late[row] < spoken.record.steps
+        ]
+        found = [expect(spoken, row, step) for row, _slot, step in active]
+        ticket = engine.launch([slot for _row, slot, _step in active], forced(found))
         frames = engine.collect(ticket)
         assert all(frame.committed for frame in frames)
-        tokens = ticket.output.tokens
-        assert tokens[:, 0].tolist() == [record.fed[row][step] for row in range(len(slots))], f"text, step {step}"
-        worst = max(worst, float((ticket.output.text_logits - want_text).abs().max()))
-        for row in range(len(slots)):
-            for book, delay in enumerate(record.delays):
-                frame = step - delay
-                if 0 <= frame < record.frames.shape[2]:
-                    want = int(record.frames[row, book, frame])
-                    assert int(tokens[row, 1 + book]) == want, f"row {row}, codebook {book}, step {step}"
-        if full:
-            assert kernels.logits is not None
-            worst = max(worst, float((kernels.logits - audio).abs().max()))
+        assert isinstance(engine.kernels, TorchKernels)
+        logits = engine.kernels.logits
+        for at, (row, _slot, step) in enumerate(active):
+            compare_tokens(spoken, row, step, ticket.output.tokens[at])
+            worst = max(worst, float((ticket.output.text_logits[at] - found[at].text).abs().max()))
+            audio = found[at].audio
+            if audio is not None and logits is not None:
+                worst = max(worst, float((logits[at] - audio).abs().max()))
+            ties += found[at].ties
     return worst, ties
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Of one row at one step."""
+
+    text: torch.Tensor
+    audio: torch.Tensor | None
+    force_text: int
+    force_audio: torch.Tensor
+    ties: int
+
+
+def expect(spoken: Spoken, row: int, step: int) -> Expected:
+    record, case = spoken.record, spoken.case
+    text = record.text_logits[step][row].clone()
+    text[PADDING_ID] += case.padding_bonus
+    tied = bool(near(text))
+    force_audio, audio, ties = torch.full((len(record.delays),), -1), None, int(tied)
+    if step >= record.delay:
+        audio = record.audio_logits(step, row, case.strength)
+        force_audio = torch.where(near(audio), audio.argmax(dim=-1), -1)
+        ties += int((near(audio) & (step >= torch.tensor(record.delays) + record.delay)).sum())
+    return Expected(text, audio, record.sampled[row][step] if tied else -1, force_audio, ties)
+
+
+def forced(found: Sequence[Expected]) -> Forced:
+    return Forced(torch.tensor([row.force_text for row in found]), torch.stack([row.force_audio for row in found]))
+
+
+def compare_tokens(spoken: Spoken, row: int, step: int, tokens: torch.Tensor) -> None:
+    record = spoken.record
+    assert int(tokens[0]) == record.fed[row][step], f"row {row}, text, step {step}"
+    for book, delay in enumerate(record.delays):
+        if 0 <= step - delay < record.frames.shape[2]:
+            want = int(record.frames[row, book, step - delay])
+            assert int(tokens[1 + book]) == want, f"row {row}, codebook {book}, step {step}"
 
 
 def test_spread_of_the_logits(spoken: Spoken) -> None:
@@ -304,7 +327,7 @@ def test_spread_of_the_logits(spoken: Spoken) -> None:
     assert float(torch.cat([torch.stack(heads) for heads in record.heads]).std()) >= 1.0
     assert record.steps > record.delay + max(record.delays) + 20
     sounds = {tuple(frame.tolist()) for frame in record.frames[0, :, record.delay :].T}
-    assert len(sounds) > 10, "the reference says the same all the time"
+    assert len(sounds) >= 8, "the reference says the same all the time"
 
 
 def test_tokens_and_logits(spoken: Spoken) -> None:
@@ -313,3 +336,19 @@ def test_tokens_and_logits(spoken: Spoken) -> None:
     worst, ties = follow(engine, spoken, [2, 0])
     assert worst <= TOLERANCE
     assert ties <= MAX_NEAR_TIES
+    assert None not in spoken.record.end_steps, "the case is cut short"
+
+
+def test_rows_that_join_later_and_alone(spoken: Spoken) -> None:
+    """The second row comes in the middle of the first; each row is computed by itself, as on a CPU in production."""
+    engine = load(spoken, row_by_row=True)
+    begin(engine, spoken, [0, 1])
+    worst, _ties = follow(engine, spoken, [0, 1], late=(0, 7))
+    assert worst <= TOLERANCE
+    if spoken.case.prefix:
+        engine.close(0)
+        engine.close(1)
+        begin(engine, spoken, [2, 0])
+        assert engine._buffers.position(torch.tensor([2, 0])).tolist() == [spoken.case.prefix] * 2
+        worst, _ties = follow(engine, spoken, [2, 0], start=spoken.case.prefix)
+        assert worst <= TOLERANCE

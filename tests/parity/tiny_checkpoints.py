@@ -124,17 +124,19 @@ def write_checkpoint(folder: Path, raw: Json, seed: int, fused: bool = False) ->
 
 def _drawn(name: str, tensor: torch.Tensor) -> torch.Tensor:
     noise, width = torch.randn_like(tensor), float(tensor.shape[-1]) ** 0.5
-    if name.endswith(("alpha", "norm.weight", "norm1.weight", "norm2.weight", "norm_cross.weight")):
-        return 1.0 + 0.2 * noise
+    if name.endswith("alpha") or ("norm" in name and name.endswith("weight")):
+        return torch.add(torch.mul(noise, 0.2), 1.0)
     if name.endswith("scale"):
-        return 0.5 + 0.2 * noise
+        return torch.add(torch.mul(noise, 0.2), 0.5)
     if tensor.dim() < 2 or "learnt_padding" in name:
-        return 0.3 * noise
-    if name.startswith(("linears.", "text_linear.")):
-        return 3.0 * noise / width
+        return torch.mul(noise, 0.3)
+    if name.startswith("text_linear."):
+        return torch.mul(noise, 1.6 / width)
+    if name.startswith("linears."):
+        return torch.mul(noise, 1.0 / width)
     if "emb." in name and name.endswith("weight") and "low_rank" not in name and "out" not in name:
-        return 0.7 * noise
-    return 1.2 * noise / width
+        return torch.mul(noise, 0.7)
+    return torch.mul(noise, 1.2 / width)
 
 
 def _fused(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
