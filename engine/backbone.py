@@ -22,10 +22,18 @@ class Heard:
 
     keys_values: Tensor
     """[voices, layers, 2, heads, positions, head_dim]: a table that the rows share."""
-    voice: Tensor
-    """int64 [rows]: the row of the table."""
+    voice: Tensor | None
+    """int64 [rows]: the row of the table; None: there is one row, and one voice in the table."""
     length: Tensor
     """int64 [rows]: positions that the row's voice has."""
+
+    def at(self, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values [rows, heads, positions, head_dim], and bool [rows, positions]: which of them count."""
+        table = self.keys_values[:, layer]
+        if self.voice is None:
+            return table[:, 0], table[:, 1], None
+        inside = torch.arange(table.shape[3], device=table.device) < self.length[:, None]
+        return table[self.voice, 0], table[self.voice, 1], inside
 
 
 def embed_text(tables: TextTables, tokens: Tensor, text_card: int) -> Tensor:
@@ -90,9 +98,7 @@ def _listen(weights: CrossWeights, x: Tensor, heads: int, layer: int, heard: Hea
     """Cross attention without positions and without a mask over padding, which is part of what is heard."""
     rows, dim = x.shape
     q = F.linear(norm(x, weights.norm, "layer_norm"), weights.q).view(rows, heads, -1)
-    table = heard.keys_values
-    inside = torch.arange(table.shape[4], device=x.device) < heard.length[:, None]
-    mixed = attend(q, table[heard.voice, layer, 0], table[heard.voice, layer, 1], inside)
+    mixed = attend(q, *heard.at(layer))
     return F.linear(mixed.reshape(rows, dim), weights.out)
 
 
