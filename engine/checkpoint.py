@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.codec.mimi.config import PUBLISHED, MimiConfig, load_mimi_config
 from engine.codec.mimi.weights import MimiWeights, load_mimi
-from engine.config import ModelConfig, SpectralConfig, load_spectral_config
+from engine.config import FRAME_RATE, ModelConfig, SpectralConfig, load_spectral_config
 from engine.errors import CheckpointError, UnsupportedModel
 from engine.language import BackboneWeights, ConditionerWeights, DepthWeights, LanguageModel, read_language_model
 from engine.manifest import load_model_config
@@ -101,6 +101,8 @@ def load_mimi_checkpoint(
     codec = load_mimi_config(folder / config.codec_config_name) if config.codec_config_name else PUBLISHED
     if codec.bins != config.card:
         raise UnsupportedModel("card", config.card)
+    if codec.frame_rate != FRAME_RATE:
+        raise UnsupportedModel("frame_rate", codec.frame_rate)
     mimi = load_mimi(folder / config.codec_name, codec, config.generated)
     names = ["config.json", config.lm_name, config.codec_name, config.tokenizer_name]
     names += [config.codec_config_name] if config.codec_config_name else []

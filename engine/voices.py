@@ -65,11 +65,11 @@ class HubFile:
 
     def fetch(self, name: str) -> Path:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
         try:
             return Path(hf_hub_download(self.repo, self.path, revision=self.revision))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
             raise UnusableVoice(name, f"{HUB}{self.repo}/{self.path} cannot be fetched ({error})") from error
 
 
@@ -90,7 +90,7 @@ def open_library(place: Path | str, config: ModelConfig) -> VoiceLibrary:
 
 def _hub_library(place: str, config: ModelConfig) -> VoiceLibrary:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     owner, _, rest = place.removeprefix(HUB).partition("/")
     base, _, folder = rest.partition("/")
@@ -98,7 +98,7 @@ def _hub_library(place: str, config: ModelConfig) -> VoiceLibrary:
     repo, prefix = f"{owner}/{base}", f"{folder}/" if folder else ""
     try:
         listed = HfApi().list_repo_files(repo, revision=revision or None)
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(place, f"cannot be listed ({error}); name a folder of voices instead") from error
     files: dict[str, Path | HubFile] = {}
     for path in sorted(listed):

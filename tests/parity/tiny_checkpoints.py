@@ -168,6 +168,7 @@ def _info(folder: Path, raw: Json) -> CheckpointInfo:
         mimi_weights=folder / "none",
         tokenizer=folder / "none",
         config_path=folder / "config.json",
+        mimi_config_path=folder / raw["mimi_config_name"] if "mimi_config_name" in raw else None,
     )
 
 
