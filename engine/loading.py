@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cuda_ext.build import BuildError
@@ -151,21 +153,28 @@ def _library(model: MimiCheckpoint, voices: Path | str | None) -> VoiceLibrary:
 
 def _encoder(model: MimiCheckpoint, device: torch.device) -> Callable[[Path], Tensor]:
     """Recordings -> codes int64 [codebooks, frames]; moshi leaves the last two frames out (``get_prefix``)."""
+    # What is not used must not be held: the language model's file may have been copied to another precision.
+    stored, codec, books = (model.mimi.encoder if model.mimi else None), model.codec, model.config.generated
 
     def encode(path: Path) -> Tensor:
-        import soundfile
-        import soxr
-
-        try:
-            samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-        except (soundfile.SoundFileError, OSError) as error:
-            raise UnusableVoice(path.stem, f"cannot be read as a recording ({error})") from error
-        mono = soxr.resample(samples.mean(axis=1), rate, model.codec.sample_rate)
-        weights = moved(model.mimi.encoder, device, torch.float32)
-        sound = torch.from_numpy(mono).to(device, torch.float32)[None]
-        return encode_clip(weights, model.codec, sound, model.config.generated)[0, :, :-2].cpu()
+        assert stored is not None
+        mono = torch.from_numpy(_recording(path, codec.sample_rate))
+        weights = moved(stored, device, torch.float32)
+        return encode_clip(weights, codec, mono.to(device)[None], books)[0, :, :-2].cpu()
 
     return encode
+
+
+def _recording(path: Path, rate: int) -> NDArray[np.float32]:
+    """One channel at ``rate``. Raises UnusableVoice."""
+    import soundfile
+    import soxr
+
+    try:
+        samples, own = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError) as error:
+        raise UnusableVoice(path.stem, f"cannot be read as a recording ({error})") from error
+    return np.asarray(soxr.resample(samples.mean(axis=1), own, rate), dtype=np.float32)
 
 
 def _dtype(path: Path, precision: Precision) -> torch.dtype:
