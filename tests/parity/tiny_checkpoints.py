@@ -115,7 +115,7 @@ def write_checkpoint(folder: Path, raw: Json, seed: int, fused: bool = False) ->
     (folder / "config.json").write_text(json.dumps(raw))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _info(folder, raw).get_moshi(dtype=torch.float32, load_weight=False)
+        model = checkpoint_info(folder, raw).get_moshi(dtype=torch.float32, load_weight=False)
         for name, tensor in model.state_dict().items():
             tensor.copy_(_drawn(name, tensor))
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -161,7 +161,7 @@ def write_voice(folder: Path, name: str, seed: int, positions: int = VOICE_POSIT
     return path
 
 
-def _info(folder: Path, raw: Json) -> CheckpointInfo:
+def checkpoint_info(folder: Path, raw: Json) -> CheckpointInfo:
     return CheckpointInfo.from_hf_repo(
         "",
         moshi_weights=folder / raw["moshi_name"],
@@ -228,7 +228,7 @@ def generate(
     steps: int = 90,
 ) -> Record:
     """moshi speaks the rows as one batch, each token its arg-max. strength: of guidance by a second row."""
-    info = _info(folder, raw)
+    info = checkpoint_info(folder, raw)
     with no_compile(), torch.no_grad():
         lm = info.get_moshi(dtype=torch.float32)
         tts = info.tts_config
