@@ -11,8 +11,8 @@ from pathlib import Path
 
 from engine.errors import CheckpointError
 from engine.fields import Fields, read_json
-from engine.voices import HUB
 
+HUB = "hf://"
 NAMES = ("moshi_name", "mimi_name", "tokenizer_name", "mimi_config_name")
 """Fields of config.json that name the files of a model."""
 

@@ -16,12 +16,12 @@ from torch import Tensor
 from engine.config import ModelConfig
 from engine.contract import SlotOptions
 from engine.errors import CheckpointError, EngineError, UnusableVoice, VoiceNotFound
+from engine.hub import HUB
 from engine.tensors import TensorFile
 
 TENSOR = ".safetensors"
 RECORDINGS = (".wav", ".flac", ".mp3", ".ogg")
 MOST_POSITIONS = 4096
-HUB = "hf://"
 
 
 @dataclass(frozen=True, slots=True)
