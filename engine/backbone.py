@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import ZERO, ModelConfig, TransformerConfig
 from engine.language import BackboneWeights, CrossWeights, TextTables
-from engine.layers import attend, feed_forward, norm, residual, rope_frequencies, rotate, sin_embedding
+from engine.layers import attend, feed_forward, linear, norm, residual, rope_frequencies, rotate, sin_embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,13 @@ def step(
     place = position % context
     valid = torch.arange(context, device=x.device) < (position[:, None] + 1).clamp(max=context)
     for index, layer in enumerate(weights.layers):
-        q, k, v = F.linear(norm(x, layer.norm1, c.norm), layer.qkv).view(rows, 3, heads, -1).unbind(1)
+        q, k, v = linear(norm(x, layer.norm1, c.norm), layer.qkv).view(rows, 3, heads, -1).unbind(1)
         if rotary:
             q, k = rotate(q, angle, interleaved), rotate(k, angle, interleaved)
         kv[index, 0, slots, :, place] = k
         kv[index, 1, slots, :, place] = v
         mixed = attend(q, kv[index, 0, slots], kv[index, 1, slots], valid)
-        x = residual(x, F.linear(mixed.reshape(rows, dim), layer.out), layer.scale1)
+        x = residual(x, linear(mixed.reshape(rows, dim), layer.out), layer.scale1)
         if layer.cross is not None:
             assert heard is not None, "the model hears voices, and none is given"
             x = residual(x, _listen(layer.cross, x, heads, index, heard), layer.cross.scale)
@@ -97,9 +96,9 @@ def _sinusoid(c: TransformerConfig, position: Tensor, dtype: torch.dtype) -> Ten
 def _listen(weights: CrossWeights, x: Tensor, heads: int, layer: int, heard: Heard) -> Tensor:
     """Cross attention without positions and without a mask over padding, which is part of what is heard."""
     rows, dim = x.shape
-    q = F.linear(norm(x, weights.norm, "layer_norm"), weights.q).view(rows, heads, -1)
+    q = linear(norm(x, weights.norm, "layer_norm"), weights.q).view(rows, heads, -1)
     mixed = attend(q, *heard.at(layer))
-    return F.linear(mixed.reshape(rows, dim), weights.out)
+    return linear(mixed.reshape(rows, dim), weights.out)
 
 
 def hear(weights: BackboneWeights, config: ModelConfig, source: Tensor) -> Tensor:
@@ -108,5 +107,5 @@ def hear(weights: BackboneWeights, config: ModelConfig, source: Tensor) -> Tenso
     layers = []
     for layer in weights.layers:
         assert layer.cross is not None
-        layers.append(F.linear(source, layer.cross.kv).view(len(source), 2, heads, -1).permute(1, 2, 0, 3))
+        layers.append(linear(source, layer.cross.kv).view(len(source), 2, heads, -1).permute(1, 2, 0, 3))
     return torch.stack(layers)

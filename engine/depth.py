@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.config import ModelConfig
 from engine.language import DepthLayerWeights, DepthWeights
-from engine.layers import feed_forward, norm, residual, rope_frequencies, rotate, sin_embedding
+from engine.layers import feed_forward, linear, norm, residual, rope_frequencies, rotate, sin_embedding
 from engine.sampling import Draws, sample
 
 Past = list[tuple[Tensor, Tensor]]
@@ -55,7 +55,7 @@ def frame(
         if book:
             last = tokens[-1] if guidance is None else torch.cat([tokens[-1], tokens[-1][guidance.rows]])
             first = weights.audio[book - 1][last]
-        x = F.linear(hidden, weights.inputs[chosen if config.depth_inputs else 0]) + first
+        x = linear(hidden, weights.inputs[chosen if config.depth_inputs else 0]) + first
         if "sin" in config.depth.positions:
             x = x + _sinusoid(config, book, x)
         for layer, past in zip(weights.layers, cache, strict=True):
@@ -74,7 +74,7 @@ def frame(
 def _layer(w: DepthLayerWeights, config: ModelConfig, x: Tensor, book: int, chosen: int, past: Past) -> Tensor:
     c = config.depth
     rows = len(x)
-    q, k, v = F.linear(norm(x, w.norm1, c.norm), w.qkv[chosen]).view(rows, 3, c.heads, -1).unbind(1)
+    q, k, v = linear(norm(x, w.norm1, c.norm), w.qkv[chosen]).view(rows, 3, c.heads, -1).unbind(1)
     if "rope" in c.positions:
         place = torch.full((rows, 1), float(book), device=x.device)
         angle = place * rope_frequencies(c.dim // c.heads, c.max_period, x.device)
@@ -82,7 +82,7 @@ def _layer(w: DepthLayerWeights, config: ModelConfig, x: Tensor, book: int, chos
     past.append((k, v))
     keys, values = (torch.stack(part, dim=2) for part in zip(*past, strict=True))
     mixed = F.scaled_dot_product_attention(q[:, :, None], keys, values)[:, :, 0]
-    x = residual(x, F.linear(mixed.reshape(rows, -1), w.out[chosen]), w.scale1)
+    x = residual(x, linear(mixed.reshape(rows, -1), w.out[chosen]), w.scale1)
     return residual(x, feed_forward(norm(x, w.norm2, c.norm), w.up[chosen], w.down[chosen], c.gating), w.scale2)
 
 

@@ -18,6 +18,7 @@ from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.codec.streams import CodecStream, MimiStream, Saved, SpectralStream
 from engine.conditioners import Conditions
 from engine.depth import Guidance
+from engine.layers import Int8Matrix
 from engine.sampling import Draws, sample
 
 T = TypeVar("T")
@@ -69,6 +70,28 @@ def _moved(weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return type(weights)(**parts)
 
 
+MATRICES = frozenset({"qkv", "out", "up", "down", "q", "kv", "inputs"})
+"""Fields of the weights that go into eight bits; heads, norms and embeddings stay."""
+
+
+def quantised(weights: T, dtype: torch.dtype) -> T:
+    """The same weights with the matrices of all layers as ``Int8Matrix``. dtype: of the run."""
+    return cast(T, _quantised(weights, dtype, matrix=False))
+
+
+def _quantised(weights: Any, dtype: torch.dtype, matrix: bool) -> Any:
+    if isinstance(weights, Tensor):
+        return Int8Matrix.of(weights, dtype) if matrix else weights
+    if isinstance(weights, tuple):
+        return tuple(_quantised(item, dtype, matrix) for item in weights)
+    if weights is None:
+        return None
+    parts = {
+        field.name: _quantised(getattr(weights, field.name), dtype, field.name in MATRICES) for field in fields(weights)
+    }
+    return type(weights)(**parts)
+
+
 def _alone(rows: int) -> list[slice]:
     return [slice(row, row + 1) for row in range(rows)]
 
@@ -94,13 +117,17 @@ class TorchKernels:
         row_by_row: bool,
         dtype: torch.dtype = torch.float32,
         codec: CodecStream | None = None,
+        int8: bool = False,
     ) -> None:
+        """dtype: of the language model; codec: in the place of the model's own; int8: matrices in eight bits."""
         config, c = model.config, model.config.backbone
         self.row_independent = row_by_row
         self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, generated, card]
         self._config, self._capacity = config, capacity
         self._backbone = moved(model.backbone, device, dtype)
         self._depth = moved(model.depth, device, dtype)
+        if int8:
+            self._backbone, self._depth = quantised(self._backbone, dtype), quantised(self._depth, dtype)
         rows = 2 * capacity if config.guided else capacity
         shape = (c.layers, 2, rows, c.heads, config.context, c.dim // c.heads)
         self._kv = torch.zeros(shape, device=device, dtype=dtype)

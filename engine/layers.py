@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,30 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: getattr(F, name) for name in ("leaky_relu", "elu", "gelu", "silu", "mish", "softsign")},
     "identity": lambda x: x,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Matrix:
+    """A matrix in eight bits, one scale a row: ``weight * scale``. It stands where a tensor [out, in] would."""
+
+    weight: Tensor
+    """int8 [out, in]"""
+    scale: Tensor
+    """[out], in the precision of the run."""
+
+    @classmethod
+    def of(cls, matrix: Tensor, dtype: torch.dtype) -> Int8Matrix:
+        wide = matrix.float()
+        scale = (wide.abs().amax(dim=1) / 127.0).clamp(min=1e-12)
+        return cls((wide / scale[:, None]).round().to(torch.int8), scale.to(dtype))
+
+    def product(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+def linear(x: Tensor, matrix: Tensor | Int8Matrix) -> Tensor:
+    """x: [..., in] -> [..., out]"""
+    return matrix.product(x) if isinstance(matrix, Int8Matrix) else F.linear(x, matrix)
 
 
 def rms_norm(x: Tensor, alpha: Tensor) -> Tensor:
@@ -41,9 +66,9 @@ def norm(x: Tensor, weight: Tensor, kind: str) -> Tensor:
 def feed_forward(x: Tensor, up: Tensor, down: Tensor, gating: str) -> Tensor:
     """activation(first half) * second half, or a plain layer with GELU; [..., dim] -> [..., dim]."""
     if gating == "none":
-        return F.linear(F.gelu(F.linear(x, up)), down)
-    first, second = F.linear(x, up).chunk(2, dim=-1)
-    return F.linear(ACTIVATIONS[gating](first) * second, down)
+        return linear(F.gelu(linear(x, up)), down)
+    first, second = linear(x, up).chunk(2, dim=-1)
+    return linear(ACTIVATIONS[gating](first) * second, down)
 
 
 def residual(x: Tensor, update: Tensor, scale: Tensor | None) -> Tensor:

@@ -38,7 +38,7 @@ OPTIONS = frozenset(
 )
 
 
-Precision = Literal["auto", "float32", "bf16x3", "bfloat16"]
+Precision = Literal["auto", "float32", "bf16x3", "bfloat16", "int8"]
 
 
 def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None = None) -> ModelInfo:
@@ -84,9 +84,10 @@ def load_engine(
     """Load a model: one with the spectral codec if the folder has a ``codec.json``, otherwise one with Mimi.
 
     kernels: ``native`` (C++ on the CPU), ``torch``, or ``auto`` (native where it can be). precision: of matrix products
-    (``engine/native.py``), or of the language model's weights too (``bfloat16``); ``auto`` takes ``bf16x3`` where the
-    CPU has matrix tiles, and for a model with Mimi what its file holds. voices: a folder or ``hf://`` repository;
-    without it the folder's ``voices``. codebooks: generate only so many.
+    (``engine/native.py``), or of the language model's weights too: ``bfloat16``, or ``int8`` for the matrices and what
+    the file holds for the rest. ``auto`` takes ``bf16x3`` where the CPU has matrix tiles, and for a model with Mimi
+    what its file holds. voices: a folder or ``hf://`` repository; without it the folder's ``voices``. codebooks:
+    generate only so many.
 
     Raises:
         CheckpointError, UnsupportedModel: the folder cannot be used.
@@ -103,8 +104,8 @@ def load_engine(
     chosen = _native(model, capacity, kernels, precision) if place.type == "cpu" and kernels != "torch" else None
     if chosen is None and precision == "bf16x3":
         raise KernelError("bf16x3 needs the native kernels")
-    if precision == "bfloat16":
-        raise KernelError("the built-in voice is run in float32 or bf16x3")
+    if precision in ("bfloat16", "int8"):
+        raise KernelError("models with the spectral codec are run in float32 or bf16x3")
     row_by_row = place.type == "cpu"
     return DsmEngine(
         model, model_info(model), chosen or TorchKernels(model, capacity, place, row_by_row), capacity, place
@@ -123,7 +124,7 @@ def load_mimi_engine(
     config = load_model_config(folder, codebooks)
     dtype = _dtype(folder / config.lm_name, precision)
     model = load_mimi_checkpoint(folder, codebooks, dtype)
-    return torch_engine(model, capacity, device, dtype=dtype, voices=voices)
+    return torch_engine(model, capacity, device, dtype=dtype, voices=voices, int8=precision == "int8")
 
 
 def torch_engine(
@@ -135,10 +136,11 @@ def torch_engine(
     voices: Path | str | None = None,
     codec: CodecStream | None = None,
     row_by_row: bool | None = None,
+    int8: bool = False,
 ) -> DsmEngine:
-    """codec: in the place of the model's own. row_by_row: as ``TorchKernels``; None: on the CPU only."""
+    """codec: in the place of the model's own. row_by_row, int8: as ``TorchKernels``; None: on the CPU."""
     alone = device.type == "cpu" if row_by_row is None else row_by_row
-    kernels = TorchKernels(model, capacity, device, alone, dtype, codec)
+    kernels = TorchKernels(model, capacity, device, alone, dtype, codec, int8)
     library = _library(model, voices)
     casting = Casting(model.config, library, kernels.conditions, _encoder(model, device))
     return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting)
@@ -178,7 +180,7 @@ def _recording(path: Path, rate: int) -> NDArray[np.float32]:
 
 
 def _dtype(path: Path, precision: Precision) -> torch.dtype:
-    if precision == "auto":
+    if precision in ("auto", "int8"):
         return stored_dtype(path)
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
