@@ -22,6 +22,7 @@ from engine.kernels import Kernels, TorchKernels
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
+from engine.turns import is_marked, mark_turn
 
 
 class Marker(enum.Enum):
@@ -46,6 +47,8 @@ class Feed:
     step: int = 0
     """Steps committed, those of a prefix too."""
     part: Part = UNCAST
+    begun: bool = False
+    """A word has been pushed."""
 
     def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
         """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
@@ -115,7 +118,7 @@ class DsmEngine:
         assert all(len(entry.tokens) <= MAX_WORD_TOKENS for entry in entries), (
             f"over {MAX_WORD_TOKENS} tokens in a word"
         )
-        self._feeds[slot].waiting.extend(entries)
+        self._feeds[slot].waiting.extend(self._marked(self._feeds[slot], entries))
 
     def flush(self, slot: int) -> None:
         self._feeds[slot].waiting.append(Marker.FLUSH)
@@ -176,6 +179,15 @@ class DsmEngine:
             ended=ended,
             failed=bool(report[Report.FAILED]),
         )
+
+    def _marked(self, feed: Feed, entries: Sequence[Entry]) -> Iterable[Entry]:
+        """The first word of a generation says who speaks, if the model was trained to hear it."""
+        for entry in entries:
+            if entry.is_word and not feed.begun:
+                feed.begun = True
+                if self._config.hears_voices and not is_marked(entry):
+                    entry = mark_turn(entry, 0)
+            yield entry
 
     def _resume(self, slot: int, feed: Feed) -> None:
         """Put a slot at the end of its prefix if another session has been there."""
