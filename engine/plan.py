@@ -60,8 +60,11 @@ class MemoryPlan:
         return max(0, free_bytes - self.held(0, voices)) // self.slot_bytes
 
 
-def plan_memory(folder: Path, codebooks: int | None = None, dtype: torch.dtype | None = None) -> MemoryPlan:
-    """For a folder as Kyutai publishes it. dtype: precision of the run; None: the file's own.
+def plan_memory(
+    folder: Path, codebooks: int | None = None, dtype: torch.dtype | None = None, int8: bool = False
+) -> MemoryPlan:
+    """For a folder as Kyutai publishes it. dtype: precision of the run; None: the file's own. int8: matrices in eight
+    bits.
 
     Raises CheckpointError or UnsupportedModel, as the loading would for configuration and headers.
     """
@@ -74,12 +77,13 @@ def plan_memory(folder: Path, codebooks: int | None = None, dtype: torch.dtype |
         kinds[kind] = kinds.get(kind, 0) + count
     own = torch.bfloat16 if kinds.get("BF16", 0) > sum(stored.values()) / 2 else torch.float32
     run = own if dtype is None else dtype
-    kept = sum(count for name, count in stored.items() if not _is_source(name, config))
-    sources = sum(stored.values()) - kept
+    kept = {name: count for name, count in stored.items() if not _is_source(name, config)}
+    matrices = sum(count for name, count in kept.items() if int8 and _is_matrix(name))
+    sources = sum(stored.values()) - sum(kept.values())
     mapped = run == own and own.itemsize == min(SIZES[kind] for kind in kinds)
     return MemoryPlan(
         parameters=sum(stored.values()),
-        weight_bytes=kept * run.itemsize,
+        weight_bytes=(sum(kept.values()) - matrices) * run.itemsize + matrices,
         table_bytes=_table_numbers(config) * run.itemsize,
         source_bytes=sources * own.itemsize if mapped else 0,
         codec_bytes=4 * sum(count for _kind, count in read_header(folder / config.codec_name).values()),
@@ -117,6 +121,11 @@ def _is_source(name: str, config: ModelConfig) -> bool:
     if name.startswith("depformer_emb."):
         return book >= config.generated - 1 or config.low_rank is not None or config.norm_embeddings
     return book >= config.generated
+
+
+def _is_matrix(name: str) -> bool:
+    parts = ("self_attn", "cross_attention", "gating", "linear1", "linear2", "depformer_in")
+    return any(f"{part}." in name for part in parts)
 
 
 def _table_numbers(config: ModelConfig) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -44,8 +45,13 @@ def held(part: object, seen: set[int]) -> Iterator[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["hearing", "guided", "one stream"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_within_a_tenth(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [(torch.float32, "auto"), (torch.bfloat16, "auto"), (torch.bfloat16, "int8"), (torch.bfloat16, "float32")],
+)
+def test_within_a_tenth(
+    kind: str, dtype: torch.dtype, precision: Literal["auto", "int8", "float32"], tmp_path: Path
+) -> None:
     raw = published(**SIZE)
     if kind != "hearing":
         raw = tiny.plain(mimi_config_name="mimi.json", **SIZE)
@@ -58,8 +64,9 @@ def test_within_a_tenth(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
     if kind == "hearing":
         tiny.write_voice(tmp_path / "voices", "a", 1, positions=VOICE_POSITIONS)
     slots, voices = 40, int(kind == "hearing")
-    plan = plan_memory(tmp_path)
-    engine = load_engine(tmp_path, capacity=slots)
+    run = torch.float32 if precision == "float32" else None
+    plan = plan_memory(tmp_path, dtype=run, int8=precision == "int8")
+    engine = load_engine(tmp_path, capacity=slots, precision=precision)
     assert isinstance(engine.info.defaults, VoicedOptions)
     engine.open(0, engine.info.defaults)
     measured = sum(tensor.nbytes for tensor in held((engine.kernels, engine._buffers, engine._casting), set()))
