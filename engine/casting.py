@@ -93,6 +93,15 @@ class Casting:
             self._conditions.assign(slot, names, heard, cfg)
         return Part(guided, prefix=None, frames=0)
 
+    def prepare(self, options: SlotOptions) -> None:
+        """Fetch the files of a session's voices; blocks for as long as a download takes. From any thread, ahead of
+        ``cast``, so that the engine's thread need not wait for a network.
+
+        Raises as ``cast``, but for what is wrong with the files themselves.
+        """
+        for name in self._names(options.voices if isinstance(options, VoicedOptions) else ()):
+            self._library.find(name)
+
     def release(self, slot: int) -> None:
         if self._conditions is not None:
             self._conditions.release(slot)

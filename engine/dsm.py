@@ -103,6 +103,11 @@ class DsmEngine:
         self._casting = casting
         self._feeds: dict[int, Feed] = {}
 
+    def prepare(self, options: SlotOptions) -> None:
+        """Check and fetch what a session asks for, before it is opened; from any thread (see ``Casting.prepare``)."""
+        if self._casting is not None:
+            self._casting.prepare(options)
+
     def open(self, slot: int, options: SlotOptions) -> None:
         """Raises VoiceNotFound, UnusableVoice or UnsupportedOption, and the slot is not open then."""
         assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
