@@ -97,18 +97,26 @@ def load_mimi_checkpoint(
         UnsupportedModel: the configuration asks for what this engine does not run.
     """
     lm = load_language_model(folder, codebooks, derived)
-    config = lm.config
+    config, codec = lm.config, load_codec_config(folder, lm.config)
+    mimi = load_mimi(folder / config.codec_name, codec, config.generated)
+    total = digest(folder, mimi_files(config))
+    return MimiCheckpoint(folder, config, codec, lm.backbone, lm.depth, lm.conditioners, mimi, total)
+
+
+def load_codec_config(folder: Path, config: ModelConfig) -> MimiConfig:
+    """Of the Mimi that belongs to a language model. Raises as ``load_mimi_checkpoint``."""
     codec = load_mimi_config(folder / config.codec_config_name) if config.codec_config_name else PUBLISHED
     if codec.bins != config.card:
         raise UnsupportedModel("card", config.card)
     if codec.frame_rate != FRAME_RATE:
         raise UnsupportedModel("frame_rate", codec.frame_rate)
-    mimi = load_mimi(folder / config.codec_name, codec, config.generated)
-    names = ["config.json", config.lm_name, config.codec_name, config.tokenizer_name]
-    names += [config.codec_config_name] if config.codec_config_name else []
-    return MimiCheckpoint(
-        folder, config, codec, lm.backbone, lm.depth, lm.conditioners, mimi, digest(folder, tuple(names))
-    )
+    return codec
+
+
+def mimi_files(config: ModelConfig) -> tuple[str, ...]:
+    """Names of the files of a model with Mimi."""
+    names = ("config.json", config.lm_name, config.codec_name, config.tokenizer_name)
+    return (*names, config.codec_config_name) if config.codec_config_name else names
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:

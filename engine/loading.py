@@ -17,9 +17,19 @@ from cuda_ext.build import BuildError
 from cuda_ext.kernels import has_tiles
 from engine import native
 from engine.casting import Casting
-from engine.checkpoint import Checkpoint, MimiCheckpoint, load_checkpoint, load_mimi_checkpoint
+from engine.checkpoint import (
+    Checkpoint,
+    MimiCheckpoint,
+    digest,
+    load_checkpoint,
+    load_codec_config,
+    load_mimi_checkpoint,
+    mimi_files,
+)
+from engine.codec.mimi.config import MimiConfig
 from engine.codec.mimi.encoder import encode_clip
 from engine.codec.streams import CodecStream
+from engine.config import ModelConfig, SpectralConfig
 from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
 from engine.errors import KernelError, UnsupportedModel, UnusableVoice
@@ -43,16 +53,32 @@ Precision = Literal["auto", "float32", "bf16x3", "bfloat16", "int8"]
 
 def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None = None) -> ModelInfo:
     """library: the voices of a model that has any."""
-    sampling, config = model.config.sampling, model.config
-    builtin = model.folder.resolve() == BUILTIN.resolve()
-    options = OPTIONS | ({"cfg"} if config.guided or config.guidance_values else frozenset())
+    return _info(model.folder, model.config, model.codec, model.digest, library)
+
+
+def describe(folder: Path, voices: Path | str | None = None, codebooks: int | None = None) -> ModelInfo:
+    """What ``load_engine`` would make of a folder, without loading a model with Mimi (but its files are read once, for
+    the digest). Raises as ``load_engine``."""
+    if (folder / "codec.json").exists():
+        return model_info(load_checkpoint(folder))
+    config = load_model_config(folder, codebooks)
+    codec = load_codec_config(folder, config)
+    return _info(folder, config, codec, digest(folder, mimi_files(config)), _library(folder, config, voices))
+
+
+def _info(
+    folder: Path, config: ModelConfig, codec: SpectralConfig | MimiConfig, total: str, library: VoiceLibrary | None
+) -> ModelInfo:
+    sampling = config.sampling
+    builtin = folder.resolve() == BUILTIN.resolve()
+    guided = config.guided or config.guidance_values
     return ModelInfo(
-        name="antiphon-builtin-1" if builtin else model.folder.name,
-        digest=model.digest,
+        name="antiphon-builtin-1" if builtin else folder.name,
+        digest=total,
         voices=(library.names if library else ()) or ("default",),
-        languages=_languages(model.folder.name),
-        sample_rate=model.codec.sample_rate,
-        frame_samples=model.codec.frame_samples,
+        languages=_languages(folder.name),
+        sample_rate=codec.sample_rate,
+        frame_samples=codec.frame_samples,
         defaults=VoicedOptions(
             seed=0,
             temperature=sampling.temperature,
@@ -61,7 +87,7 @@ def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None 
             top_k_text=sampling.top_k_text,
             max_padding=config.text.max_padding,
         ),
-        options=options,
+        options=OPTIONS | {"cfg"} if guided else OPTIONS,
     )
 
 
@@ -141,16 +167,16 @@ def torch_engine(
     """codec: in the place of the model's own. row_by_row, int8: as ``TorchKernels``; None: on the CPU."""
     alone = device.type == "cpu" if row_by_row is None else row_by_row
     kernels = TorchKernels(model, capacity, device, alone, dtype, codec, int8)
-    library = _library(model, voices)
+    library = _library(model.folder, model.config, voices)
     casting = Casting(model.config, library, kernels.conditions, _encoder(model, device))
     return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting)
 
 
-def _library(model: MimiCheckpoint, voices: Path | str | None) -> VoiceLibrary:
+def _library(folder: Path, config: ModelConfig, voices: Path | str | None) -> VoiceLibrary:
     if voices is not None:
-        return open_library(voices, model.config)
-    own = model.folder / "voices"
-    return open_library(own, model.config) if own.is_dir() else VoiceLibrary()
+        return open_library(voices, config)
+    own = folder / "voices"
+    return open_library(own, config) if own.is_dir() else VoiceLibrary()
 
 
 def _encoder(model: MimiCheckpoint, device: torch.device) -> Callable[[Path], Tensor]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from engine.codec.mimi.config import PUBLISHED, load_mimi_config
+from engine.checkpoint import load_codec_config
 from engine.codec.mimi.state import slot_bytes
 from engine.config import MOST_SPEAKERS, ModelConfig
 from engine.errors import CheckpointError
@@ -69,7 +69,7 @@ def plan_memory(
     Raises CheckpointError or UnsupportedModel, as the loading would for configuration and headers.
     """
     config = load_model_config(folder, codebooks)
-    codec = load_mimi_config(folder / config.codec_config_name) if config.codec_config_name else PUBLISHED
+    codec = load_codec_config(folder, config)
     tensors = read_header(folder / config.lm_name)
     stored = {name: count for name, (_kind, count) in tensors.items()}
     kinds: dict[str, int] = {}
