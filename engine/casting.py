@@ -131,7 +131,7 @@ class Casting:
 
     def _names(self, voices: tuple[str, ...]) -> tuple[str, ...]:
         config, known = self._config, self._library.names
-        if not config.hears_voices and not config.takes_prefixes:
+        if not known and not config.hears_voices:
             for name in voices:
                 if name != "default":
                     raise VoiceNotFound(name, ("default",))

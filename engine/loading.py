@@ -32,7 +32,7 @@ from engine.codec.streams import CodecStream
 from engine.config import ModelConfig, SpectralConfig
 from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
-from engine.errors import KernelError, UnsupportedModel, UnusableVoice
+from engine.errors import CheckpointError, KernelError, UnsupportedModel, UnusableVoice
 from engine.kernels import TorchKernels, moved
 from engine.manifest import load_model_config
 from engine.native import NativeKernels
@@ -66,6 +66,14 @@ def describe(folder: Path, voices: Path | str | None = None, codebooks: int | No
     return _info(folder, config, codec, digest(folder, mimi_files(config)), _library(folder, config, voices))
 
 
+def tokenizer_file(folder: Path) -> Path:
+    """The SentencePiece model of a checkpoint folder. Raises CheckpointError or UnsupportedModel."""
+    path = folder / load_model_config(folder).tokenizer_name
+    if not path.is_file():
+        raise CheckpointError(str(path), "is missing")
+    return path
+
+
 def _info(
     folder: Path, config: ModelConfig, codec: SpectralConfig | MimiConfig, total: str, library: VoiceLibrary | None
 ) -> ModelInfo:
@@ -75,7 +83,7 @@ def _info(
     return ModelInfo(
         name="antiphon-builtin-1" if builtin else folder.name,
         digest=total,
-        voices=(library.names if library else ()) or ("default",),
+        voices=(library.names if library else ()) or (() if config.hears_voices else ("default",)),
         languages=_languages(folder.name),
         sample_rate=codec.sample_rate,
         frame_samples=codec.frame_samples,

@@ -19,7 +19,7 @@ from engine.dsm import DsmEngine
 from engine.errors import CheckpointError, KernelError, UnsupportedModel
 from engine.kernels import TorchKernels
 from engine.layers import Int8Matrix
-from engine.loading import describe, load_engine
+from engine.loading import describe, load_engine, tokenizer_file
 from engine.voices import VoicedOptions
 
 pytest.importorskip("moshi")
@@ -97,6 +97,7 @@ def test_voices_to_samples(tmp_path: Path) -> None:
     engine = load_engine(tmp_path, capacity=2)
     assert (engine.info.sample_rate, engine.info.frame_samples) == (150, FRAME)
     assert describe(tmp_path) == engine.info
+    assert tokenizer_file(tmp_path) == tmp_path / "tokenizer.model"
     spoken = speak(engine, [(rows[0].entries, plan(engine, "a")), (rows[1].entries, plan(engine, "b", cfg=1.0))])
     for row, got in enumerate(spoken):
         want = sound(record, tmp_path, row)

@@ -239,8 +239,18 @@ def test_a_folder_without_voices(tmp_path: Path) -> None:
     engine = build(tmp_path, tiny.published())
     with pytest.raises(VoiceNotFound):
         engine.open(0, options(engine))
+    assert engine.info.voices == ()
     with pytest.raises(CheckpointError, match="not a folder"):
         open_library(tmp_path / "nowhere", engine._config)
+
+
+def test_a_model_that_needs_no_voice(tmp_path: Path) -> None:
+    """It goes on from audio if it is given any, and has one voice of its own else."""
+    engine = build(tmp_path, tiny.plain())
+    assert engine.info.voices == ("default",)
+    assert tokens(engine, {0: options(engine, "default")}) == tokens(engine, {0: options(engine)})
+    with pytest.raises(VoiceNotFound):
+        engine.open(0, options(engine, "other"))
 
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch, hearing: DsmEngine) -> None:
