@@ -5,25 +5,48 @@ The oracle of ``cuda_ext/backbone.cpp``, and the path on CUDA.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from engine.checkpoint import BackboneWeights, TextTables
-from engine.config import ZERO, ModelConfig
-from engine.layers import attend, gated, rms_norm, rope_frequencies, rotate
+from engine.config import ZERO, ModelConfig, TransformerConfig
+from engine.language import BackboneWeights, CrossWeights, TextTables
+from engine.layers import attend, feed_forward, linear, norm, residual, rope_frequencies, rotate, sin_embedding
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the rows of a step hear through cross attention."""
+
+    keys_values: Tensor
+    """[voices, layers, 2, heads, positions, head_dim]: a table that the rows share."""
+    voice: Tensor | None
+    """int64 [rows]: the row of the table; None: there is one row, and one voice in the table."""
+    length: Tensor
+    """int64 [rows]: positions that the row's voice has."""
+
+    def at(self, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values [rows, heads, positions, head_dim], and bool [rows, positions]: which of them count."""
+        table = self.keys_values[:, layer]
+        if self.voice is None:
+            return table[:, 0], table[:, 1], None
+        inside = torch.arange(table.shape[3], device=table.device) < self.length[:, None]
+        return table[self.voice, 0], table[self.voice, 1], inside
 
 
 def embed_text(tables: TextTables, tokens: Tensor, text_card: int) -> Tensor:
     """tokens: int64 [rows], two streams in one: ``(second + 1) * (text_card + 1) + main``; -1 embeds to zero."""
     zero = text_card + 1
     main = torch.where(tokens < 0, zero, tokens % (text_card + 1))
+    if tables.second is None:
+        return tables.main[main]
     second = tokens.clamp(min=0) // (text_card + 1) - 1
     return tables.main[main] + tables.second[torch.where((second < 0) | (tokens < 0), zero, second)]
 
 
 def embed(weights: BackboneWeights, config: ModelConfig, tokens: Tensor) -> Tensor:
-    """tokens: int64 [rows, 1 + codebooks] -> float32 [rows, dim], added in the reference's order."""
+    """tokens: int64 [rows, 1 + codebooks] -> [rows, dim], added in the reference's order."""
     audio = tokens[:, 1:]
     start = torch.arange(config.codebooks, device=tokens.device) * (config.card + 1)
     rows = weights.audio[torch.where(audio == ZERO, weights.audio.shape[0] - 1, audio + start)]
@@ -34,20 +57,55 @@ def embed(weights: BackboneWeights, config: ModelConfig, tokens: Tensor) -> Tens
 
 
 def step(
-    weights: BackboneWeights, config: ModelConfig, x: Tensor, kv: Tensor, slots: Tensor, position: Tensor
+    weights: BackboneWeights,
+    config: ModelConfig,
+    x: Tensor,
+    kv: Tensor,
+    slots: Tensor,
+    position: Tensor,
+    heard: Heard | None = None,
 ) -> Tensor:
     """x: [rows, dim] embeddings; kv: [layers, 2, capacity, heads, context, head_dim], written in place;
     slots, position: int64 [rows] -> normalised hidden states [rows, dim]."""
-    heads, context = config.backbone.heads, config.context
+    c, heads, context = config.backbone, config.backbone.heads, config.context
     rows, dim = x.shape
-    angle = position.float()[:, None] * rope_frequencies(dim // heads, config.max_period, x.device)
+    x = x + _sinusoid(c, position, x.dtype) if "sin" in c.positions else x
+    angle = position.float()[:, None] * rope_frequencies(dim // heads, c.max_period, x.device)
+    rotary, interleaved = "rope" in c.positions, c.positions != "rope_concat"
     place = position % context
     valid = torch.arange(context, device=x.device) < (position[:, None] + 1).clamp(max=context)
     for index, layer in enumerate(weights.layers):
-        q, k, v = F.linear(rms_norm(x, layer.norm1), layer.qkv).view(rows, 3, heads, -1).unbind(1)
-        kv[index, 0, slots, :, place] = rotate(k, angle)
+        q, k, v = linear(norm(x, layer.norm1, c.norm), layer.qkv).view(rows, 3, heads, -1).unbind(1)
+        if rotary:
+            q, k = rotate(q, angle, interleaved), rotate(k, angle, interleaved)
+        kv[index, 0, slots, :, place] = k
         kv[index, 1, slots, :, place] = v
-        mixed = attend(rotate(q, angle), kv[index, 0, slots], kv[index, 1, slots], valid)
-        x = x + F.linear(mixed.reshape(rows, dim), layer.out)
-        x = x + gated(rms_norm(x, layer.norm2), layer.up, layer.down)
-    return rms_norm(x, weights.out_norm)
+        mixed = attend(q, kv[index, 0, slots], kv[index, 1, slots], valid)
+        x = residual(x, linear(mixed.reshape(rows, dim), layer.out), layer.scale1)
+        if layer.cross is not None:
+            assert heard is not None, "the model hears voices, and none is given"
+            x = residual(x, _listen(layer.cross, x, heads, index, heard), layer.cross.scale)
+        x = residual(x, feed_forward(norm(x, layer.norm2, c.norm), layer.up, layer.down, c.gating), layer.scale2)
+    return norm(x, weights.out_norm, c.norm)
+
+
+def _sinusoid(c: TransformerConfig, position: Tensor, dtype: torch.dtype) -> Tensor:
+    return c.positional_scale * sin_embedding(position, c.dim, c.max_period, dtype)
+
+
+def _listen(weights: CrossWeights, x: Tensor, heads: int, layer: int, heard: Heard) -> Tensor:
+    """Cross attention without positions and without a mask over padding, which is part of what is heard."""
+    rows, dim = x.shape
+    q = linear(norm(x, weights.norm, "layer_norm"), weights.q).view(rows, heads, -1)
+    mixed = attend(q, *heard.at(layer))
+    return linear(mixed.reshape(rows, dim), weights.out)
+
+
+def hear(weights: BackboneWeights, config: ModelConfig, source: Tensor) -> Tensor:
+    """Keys and values of one voice: source [positions, dim] -> [layers, 2, heads, positions, head_dim]."""
+    heads = config.backbone.heads
+    layers = []
+    for layer in weights.layers:
+        assert layer.cross is not None
+        layers.append(linear(source, layer.cross.kv).view(len(source), 2, heads, -1).permute(1, 2, 0, 3))
+    return torch.stack(layers)

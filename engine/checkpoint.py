@@ -1,4 +1,4 @@
-"""A checkpoint folder -> named weights, as stored. Tensors are asked for by name and shape; none may be left."""
+"""A checkpoint folder in Kyutai's layout -> its parts, with the spectral codec's weights or Mimi's."""
 
 from __future__ import annotations
 
@@ -7,64 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.config import ModelConfig, SpectralConfig, load_model_config, load_spectral_config
-from engine.errors import CheckpointError
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One backbone layer; matrices are [out, in]."""
-
-    norm1: Tensor
-    qkv: Tensor
-    out: Tensor
-    norm2: Tensor
-    up: Tensor
-    down: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class TextTables:
-    """Text embeddings with their projections multiplied in: float32 [text_card + 2, dim], the last row zero."""
-
-    main: Tensor
-    second: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class BackboneWeights:
-    audio: Tensor
-    """float32 [codebooks * (card + 1) + 1, dim]: the codebooks' embeddings one after another, the last row zero."""
-    text: TextTables
-    layers: tuple[LayerWeights, ...]
-    out_norm: Tensor
-    text_head: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class DepthLayerWeights:
-    """One depth layer; the norms serve all codebooks, the matrices come one a weight set."""
-
-    norm1: Tensor
-    norm2: Tensor
-    qkv: tuple[Tensor, ...]
-    out: tuple[Tensor, ...]
-    up: tuple[Tensor, ...]
-    down: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DepthWeights:
-    inputs: tuple[Tensor, ...]
-    """One a weight set: [depth_dim, dim]."""
-    text: TextTables
-    audio: tuple[Tensor, ...]
-    """For each codebook but the last: [card + 1, depth_dim]."""
-    layers: tuple[DepthLayerWeights, ...]
-    heads: tuple[Tensor, ...]
+from engine.codec.mimi.config import PUBLISHED, MimiConfig, load_mimi_config
+from engine.codec.mimi.weights import MimiWeights, load_mimi
+from engine.config import FRAME_RATE, ModelConfig, SpectralConfig, load_spectral_config
+from engine.errors import CheckpointError, UnsupportedModel
+from engine.language import BackboneWeights, ConditionerWeights, DepthWeights, LanguageModel, read_language_model
+from engine.manifest import load_model_config
+from engine.tensors import TensorFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +47,76 @@ class SpectralWeights:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """A model with the spectral codec."""
+
     folder: Path
     config: ModelConfig
     codec: SpectralConfig
     backbone: BackboneWeights
     depth: DepthWeights
+    conditioners: tuple[ConditionerWeights, ...]
     spectral: SpectralWeights
     digest: str
     """SHA-256 over the names and contents of the folder's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class MimiCheckpoint:
+    """A model with the Mimi codec, as Kyutai publishes it."""
+
+    folder: Path
+    config: ModelConfig
+    codec: MimiConfig
+    backbone: BackboneWeights
+    depth: DepthWeights
+    conditioners: tuple[ConditionerWeights, ...]
+    mimi: MimiWeights
+    digest: str
+
+
+def load_language_model(
+    folder: Path, codebooks: int | None = None, derived: torch.dtype = torch.float32
+) -> LanguageModel:
+    """Read the language model alone. codebooks: generate only so many; derived: precision of projected tables.
+
+    Raises:
+        CheckpointError: a file or tensor is missing, misshapen, damaged or left over.
+        UnsupportedModel: the configuration asks for what this engine does not run.
+    """
+    config = load_model_config(folder, codebooks)
+    return read_language_model(TensorFile.read(folder / config.lm_name, derived), config)
+
+
+def load_mimi_checkpoint(
+    folder: Path, codebooks: int | None = None, derived: torch.dtype = torch.float32
+) -> MimiCheckpoint:
+    """Read a folder as Kyutai publishes it (see ``load_language_model``).
+
+    Raises:
+        CheckpointError: a file or tensor is missing, misshapen, damaged or left over.
+        UnsupportedModel: the configuration asks for what this engine does not run.
+    """
+    lm = load_language_model(folder, codebooks, derived)
+    config, codec = lm.config, load_codec_config(folder, lm.config)
+    mimi = load_mimi(folder / config.codec_name, codec, config.generated)
+    total = digest(folder, mimi_files(config))
+    return MimiCheckpoint(folder, config, codec, lm.backbone, lm.depth, lm.conditioners, mimi, total)
+
+
+def load_codec_config(folder: Path, config: ModelConfig) -> MimiConfig:
+    """Of the Mimi that belongs to a language model. Raises as ``load_mimi_checkpoint``."""
+    codec = load_mimi_config(folder / config.codec_config_name) if config.codec_config_name else PUBLISHED
+    if codec.bins != config.card:
+        raise UnsupportedModel("card", config.card)
+    if codec.frame_rate != FRAME_RATE:
+        raise UnsupportedModel("frame_rate", codec.frame_rate)
+    return codec
+
+
+def mimi_files(config: ModelConfig) -> tuple[str, ...]:
+    """Names of the files of a model with Mimi."""
+    names = ("config.json", config.lm_name, config.codec_name, config.tokenizer_name)
+    return (*names, config.codec_config_name) if config.codec_config_name else names
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -113,100 +126,16 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: a file or tensor is missing, misshapen, damaged or left over.
         UnsupportedModel: the configuration asks for what this engine does not run.
     """
-    config, codec = load_model_config(folder), load_spectral_config(folder)
-    lm = _Tensors.read(folder / config.lm_name)
-    backbone, depth = _backbone(lm, config), _depth(lm, config)
-    lm.all_taken()
-    tables = _Tensors.read(folder / config.codec_name)
+    codec, lm = load_spectral_config(folder), load_language_model(folder)
+    config = lm.config
+    tables = TensorFile.read(folder / config.codec_name)
     spectral = _spectral(tables, codec)
     tables.all_taken()
     names = ("config.json", "codec.json", config.lm_name, config.codec_name, config.tokenizer_name)
-    return Checkpoint(folder, config, codec, backbone, depth, spectral, _digest(folder, names))
+    return Checkpoint(folder, config, codec, lm.backbone, lm.depth, lm.conditioners, spectral, digest(folder, names))
 
 
-@dataclass(slots=True)
-class _Tensors:
-    path: Path
-    left: dict[str, Tensor]
-
-    @classmethod
-    def read(cls, path: Path) -> _Tensors:
-        try:
-            with safe_open(path, framework="pt") as file:
-                return cls(path, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(str(path), f"cannot be read as safetensors ({error})") from error
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        tensor = self.left.pop(name, None)
-        if tensor is None:
-            raise CheckpointError(str(self.path), f"tensor {name!r} is missing")
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(str(self.path), f"tensor {name!r} is {list(tensor.shape)}, expected {list(shape)}")
-        return tensor
-
-    def all_taken(self) -> None:
-        if self.left:
-            raise CheckpointError(str(self.path), f"unexpected tensor {sorted(self.left)[0]!r}")
-
-
-def _text_tables(tensors: _Tensors, prefix: str, text_card: int, dim: int) -> TextTables:
-    """moshi ``lm_utils.py`` ScaledEmbedding, demuxed: out1(embedding[left]) + out2(embedding[right])."""
-    rows = tensors.take(f"{prefix}.weight", text_card + 1, dim).float()
-    tables = [rows @ tensors.take(f"{prefix}.{name}.weight", dim, dim).float().T for name in ("out1", "out2")]
-    zero = torch.zeros(1, dim)
-    return TextTables(torch.cat([tables[0], zero]), torch.cat([tables[1], zero]))
-
-
-def _backbone(tensors: _Tensors, config: ModelConfig) -> BackboneWeights:
-    c, dim = config.backbone, config.backbone.dim
-
-    def layer(index: int) -> LayerWeights:
-        at = f"transformer.layers.{index}"
-        return LayerWeights(
-            norm1=tensors.take(f"{at}.norm1.alpha", 1, 1, dim).reshape(dim),
-            qkv=tensors.take(f"{at}.self_attn.in_projs.0.weight", 3 * dim, dim),
-            out=tensors.take(f"{at}.self_attn.out_projs.0.weight", dim, dim),
-            norm2=tensors.take(f"{at}.norm2.alpha", 1, 1, dim).reshape(dim),
-            up=tensors.take(f"{at}.gating.linear_in.weight", 2 * c.hidden, dim),
-            down=tensors.take(f"{at}.gating.linear_out.weight", dim, c.hidden),
-        )
-
-    audio = [tensors.take(f"emb.{book}.weight", config.card + 1, dim).float() for book in range(config.codebooks)]
-    return BackboneWeights(
-        audio=torch.cat([*audio, torch.zeros(1, dim)]),
-        text=_text_tables(tensors, "text_emb", config.text_card, dim),
-        layers=tuple(layer(index) for index in range(c.layers)),
-        out_norm=tensors.take("out_norm.alpha", 1, 1, dim).reshape(dim),
-        text_head=tensors.take("text_linear.weight", config.text_card_out, dim),
-    )
-
-
-def _depth(tensors: _Tensors, config: ModelConfig) -> DepthWeights:
-    c, dim, sets = config.depth, config.depth.dim, range(config.depth_sets)
-
-    def layer(index: int) -> DepthLayerWeights:
-        at = f"depformer.layers.{index}"
-        return DepthLayerWeights(
-            norm1=tensors.take(f"{at}.norm1.alpha", 1, 1, dim).reshape(dim),
-            norm2=tensors.take(f"{at}.norm2.alpha", 1, 1, dim).reshape(dim),
-            qkv=tuple(tensors.take(f"{at}.self_attn.in_projs.{s}.weight", 3 * dim, dim) for s in sets),
-            out=tuple(tensors.take(f"{at}.self_attn.out_projs.{s}.weight", dim, dim) for s in sets),
-            up=tuple(tensors.take(f"{at}.gating.{s}.linear_in.weight", 2 * c.hidden, dim) for s in sets),
-            down=tuple(tensors.take(f"{at}.gating.{s}.linear_out.weight", dim, c.hidden) for s in sets),
-        )
-
-    books = range(config.codebooks)
-    return DepthWeights(
-        inputs=tuple(tensors.take(f"depformer_in.{s}.weight", dim, config.backbone.dim) for s in sets),
-        text=_text_tables(tensors, "depformer_text_emb", config.text_card, dim),
-        audio=tuple(tensors.take(f"depformer_emb.{book}.weight", config.card + 1, dim) for book in books[:-1]),
-        layers=tuple(layer(index) for index in range(c.layers)),
-        heads=tuple(tensors.take(f"linears.{book}.weight", config.card, dim) for book in books),
-    )
-
-
-def _spectral(tensors: _Tensors, c: SpectralConfig) -> SpectralWeights:
+def _spectral(tensors: TensorFile, c: SpectralConfig) -> SpectralWeights:
     def linear(name: str, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
         at = f"decoder.{name}"
         return tensors.take(f"{at}.weight", outputs, inputs), tensors.take(f"{at}.bias", outputs)
@@ -232,7 +161,8 @@ def _spectral(tensors: _Tensors, c: SpectralConfig) -> SpectralWeights:
     )
 
 
-def _digest(folder: Path, names: tuple[str, ...]) -> str:
+def digest(folder: Path, names: tuple[str, ...]) -> str:
+    """SHA-256 over the names and contents of a folder's files. Raises CheckpointError."""
     total = hashlib.sha256()
     for name in sorted(names):
         path = folder / name

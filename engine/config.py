@@ -1,22 +1,25 @@
-"""Kyutai's ``config.json`` (LM, depformer, text machine, sampling) and the spectral codec's ``codec.json``, frozen.
+"""What a model is made of, frozen: language model, conditioners, text machine, sampling, and the spectral codec.
 
-Field names and defaults follow moshi 0.2.13 (``models/loaders.py``, ``models/lm.py``, ``models/tts.py``). What the
-engine cannot run is refused by name, never ignored.
+Names follow moshi 0.2.13 (``models/lm.py``, ``models/tts.py``, ``modules/transformer.py``). ``engine/manifest.py``
+reads the language model's part from a published ``config.json``.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from engine.errors import CheckpointError, UnsupportedModel
+from engine.fields import Fields, read_json
 
 NEW_WORD = 0
 """Text token that asks for the next word (moshi ``TokenIds.new_word``)."""
 ZERO = -1
 """Token whose embedding is exactly zero."""
+FRAME_RATE = 12.5
+"""Frames a second."""
+MOST_SPEAKERS = 5
+"""Voices that a model with cross attention hears at once (moshi ``TTSModel.max_speakers``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,18 @@ class TransformerConfig:
     heads: int
     layers: int
     hidden: int
-    """Width of the gated feed-forward layer (moshi ``modules/gating.py``)."""
+    """Width of the feed-forward layer: gated (moshi ``modules/gating.py``), or plain where ``gating`` is ``none``."""
+    norm: str = "rms_norm_f32"
+    """layer_norm | layer_norm_f32 | rms_norm | rms_norm_f32"""
+    gating: str = "silu"
+    """The gate's activation; ``none``: a plain feed-forward layer with GELU."""
+    positions: str = "rope"
+    """sin | rope | sin_rope | rope_concat | none"""
+    max_period: float = 10000.0
+    positional_scale: float = 1.0
+    """Of the sinusoidal embedding."""
+    layer_scale: bool = False
+    cross_attention: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +62,81 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionerConfig:
+    """moshi ``conditioners/``: a look-up table of ``bins`` values, or a projected tensor where ``bins`` is 0."""
+
+    name: str
+    dim: int
+    projected: bool
+    learnt_padding: bool
+    bins: int = 0
+    values: tuple[str, ...] | None = None
+    """The table's rows by name; None: a row by hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class FuserConfig:
+    sums: tuple[str, ...] = ()
+    cross: tuple[str, ...] = ()
+    cross_positions: bool = False
+    cross_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     backbone: TransformerConfig
     depth: TransformerConfig
     depth_schedule: tuple[int, ...]
-    """Codebook -> weight set of the depth transformer."""
+    """Generated codebook -> weight set of the depth transformer."""
     codebooks: int
+    """Audio streams that the backbone reads."""
     card: int
     text_card: int
     text_card_out: int
     padding_id: int
     context: int
     """Steps that the backbone's ring of keys and values holds."""
-    max_period: float
     delays: tuple[int, ...]
-    """Acoustic delays in steps: text first, then one a codebook."""
+    """Delays in steps: text first, then one a codebook."""
     text: TextMachineConfig
     sampling: SamplingConfig
     lm_name: str
     codec_name: str
     tokenizer_name: str
+    codec_config_name: str | None = None
+    """File with the codec's configuration; None: Mimi as published."""
+    demux: bool = True
+    """Whether a text token holds two streams, ``(second + 1) * (text_card + 1) + main``."""
+    stored_depth: int = 0
+    """Codebooks that the stored depth transformer has; 0: as many as it generates."""
+    stored_sets: int = 0
+    """Weight sets that the stored depth transformer has; 0: as many as the schedule names."""
+    depth_inputs: bool = True
+    """Whether each weight set has an input projection of its own."""
+    depth_hidden: tuple[int, ...] = ()
+    """Feed-forward width of each weight set; empty: ``depth.hidden`` for all."""
+    depth_norm: str | None = None
+    """Kind of the norm before each codebook's head."""
+    low_rank: int | None = None
+    """Rank of the depth transformer's embeddings."""
+    norm_embeddings: bool = False
+    head_bias: bool = False
+    extra_heads: tuple[int, int] = (0, 0)
+    """Count and width of heads that text-to-speech does not use."""
+    conditioners: tuple[ConditionerConfig, ...] | None = None
+    """None: the model knows no conditions and no guidance."""
+    fuser: FuserConfig = FuserConfig()
+    voice_signature: str = ""
+    """What the file names of voices for this model end on, before ``.safetensors``."""
+
+    @property
+    def max_period(self) -> float:
+        return self.backbone.max_period
+
+    @property
+    def generated(self) -> int:
+        """Codebooks that the depth transformer generates; the backbone is fed -1 for the rest."""
+        return len(self.depth_schedule)
 
     @property
     def max_delay(self) -> int:
@@ -75,12 +144,41 @@ class ModelConfig:
 
     @property
     def depth_sets(self) -> int:
-        return max(self.depth_schedule) + 1
+        return self.stored_sets or max(self.depth_schedule) + 1
 
     @property
     def warm_up_steps(self) -> int:
         """Steps of a generation that yield no audio."""
         return self.text.delay_steps + self.max_delay
+
+    @property
+    def set_hidden(self) -> tuple[int, ...]:
+        """Feed-forward width of each weight set of the depth transformer."""
+        return self.depth_hidden or (self.depth.hidden,) * self.depth_sets
+
+    def conditioner(self, name: str) -> ConditionerConfig | None:
+        return next((c for c in self.conditioners or () if c.name == name), None)
+
+    @property
+    def hears_voices(self) -> bool:
+        """Whether voices come in through cross attention."""
+        return self.conditioner("speaker_wavs") is not None
+
+    @property
+    def takes_prefixes(self) -> bool:
+        """Whether a voice is audio that the model goes on from."""
+        return self.conditioners is not None and not self.hears_voices
+
+    @property
+    def guidance_values(self) -> tuple[float, ...]:
+        """Guidance strengths that the model was distilled for; empty: none."""
+        cfg = self.conditioner("cfg")
+        return tuple(sorted(float(value) for value in cfg.values or ())) if cfg else ()
+
+    @property
+    def guided(self) -> bool:
+        """Whether guidance is by a second, unconditional row for each slot (moshi ``LMGen`` ``cfg_coef``)."""
+        return self.conditioners is not None and not self.guidance_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,127 +211,6 @@ class SpectralConfig:
         return self.n_fft - self.hop
 
 
-def _gated_hidden(dim: int, feed_forward: int) -> int:
-    return 21 * dim // 8 if feed_forward == 4 * dim else 2 * feed_forward // 3
-
-
-_FIXED: dict[str, object] = {
-    "causal": True,
-    "layer_scale": None,
-    "gating": "silu",
-    "norm": "rms_norm_f32",
-    "positional_embedding": "rope",
-    "depformer_layer_scale": None,
-    "depformer_multi_linear": True,
-    "depformer_gating": "silu",
-    "depformer_pos_emb": "none",
-    "depformer_weights_per_step": True,
-    "demux_second_text_stream": True,
-    "model_type": "tts",
-}
-_OPEN = frozenset(
-    {
-        "dim",
-        "text_card",
-        "existing_text_padding_id",
-        "n_q",
-        "dep_q",
-        "card",
-        "num_heads",
-        "num_layers",
-        "hidden_scale",
-        "context",
-        "max_period",
-        "depformer_dim",
-        "depformer_dim_feedforward",
-        "depformer_num_heads",
-        "depformer_num_layers",
-        "depformer_max_period",
-        "depformer_weights_per_step_schedule",
-        "delays",
-        "text_card_out",
-        "moshi_name",
-        "mimi_name",
-        "tokenizer_name",
-        "tts_config",
-        "lm_gen_config",
-    }
-)
-
-
-def load_model_config(folder: Path) -> ModelConfig:
-    """Read ``config.json``.
-
-    Raises:
-        CheckpointError: the file is missing, is not JSON, or lacks a field.
-        UnsupportedModel: a field is unknown or has a value that this engine does not run.
-    """
-    path = folder / "config.json"
-    raw = _read_json(path)
-    for name, value in raw.items():
-        if name in _FIXED:
-            if value != _FIXED[name]:
-                raise UnsupportedModel(name, value)
-        elif name not in _OPEN:
-            raise UnsupportedModel(name, value)
-    for name in _FIXED:
-        if name not in raw:
-            raise CheckpointError(str(path), f"field {name!r} is missing")
-    try:
-        return _model_config(raw)
-    except KeyError as missing:
-        raise CheckpointError(str(path), f"field {missing} is missing") from missing
-    except (TypeError, ValueError) as wrong:
-        raise CheckpointError(str(path), f"a field has the wrong type ({wrong})") from wrong
-
-
-def _model_config(raw: dict[str, Any]) -> ModelConfig:
-    if raw["n_q"] != raw["dep_q"]:
-        raise UnsupportedModel("dep_q", raw["dep_q"])
-    dim, depth_dim = int(raw["dim"]), int(raw["depformer_dim"])
-    schedule = tuple(int(index) for index in raw["depformer_weights_per_step_schedule"])
-    delays = tuple(int(delay) for delay in raw["delays"])
-    if len(schedule) != raw["dep_q"] or len(delays) != raw["n_q"] + 1 or min(*delays, *schedule) < 0 or delays[0] != 0:
-        raise UnsupportedModel("delays", list(delays))
-    tts, sampling = raw["tts_config"], raw.get("lm_gen_config", {})
-    return ModelConfig(
-        backbone=TransformerConfig(
-            dim, int(raw["num_heads"]), int(raw["num_layers"]), _gated_hidden(dim, int(raw["hidden_scale"] * dim))
-        ),
-        depth=TransformerConfig(
-            depth_dim,
-            int(raw["depformer_num_heads"]),
-            int(raw["depformer_num_layers"]),
-            _gated_hidden(depth_dim, int(raw["depformer_dim_feedforward"])),
-        ),
-        depth_schedule=schedule,
-        codebooks=int(raw["n_q"]),
-        card=int(raw["card"]),
-        text_card=int(raw["text_card"]),
-        text_card_out=int(raw.get("text_card_out") or raw["text_card"]),
-        padding_id=int(raw["existing_text_padding_id"]),
-        context=int(raw["context"]),
-        max_period=float(raw["max_period"]),
-        delays=delays,
-        text=TextMachineConfig(
-            delay_steps=round(float(tts["audio_delay"]) * 12.5),
-            second_stream_ahead=int(tts["second_stream_ahead"]),
-            initial_padding=int(tts.get("initial_padding", 2)),
-            max_padding=int(tts.get("max_padding", 8)),
-            final_padding=int(tts.get("final_padding", 4)),
-        ),
-        sampling=SamplingConfig(
-            temperature=float(sampling.get("temp", 0.6)),
-            temperature_text=float(sampling.get("temp_text", 0.6)),
-            top_k=int(sampling.get("top_k", 250)),
-            top_k_text=int(sampling.get("top_k_text", 25)),
-        ),
-        lm_name=str(raw["moshi_name"]),
-        codec_name=str(raw["mimi_name"]),
-        tokenizer_name=str(raw["tokenizer_name"]),
-    )
-
-
 def load_spectral_config(folder: Path) -> SpectralConfig:
     """Read ``codec.json``.
 
@@ -242,26 +219,16 @@ def load_spectral_config(folder: Path) -> SpectralConfig:
         UnsupportedModel: a field is unknown, or the codec is not a spectral one.
     """
     path = folder / "codec.json"
-    raw = _read_json(path)
-    if raw.pop("type", None) != "spectral":
-        raise UnsupportedModel("type", raw.get("type"))
-    raw.pop("frame_rate", None)
-    for name in raw:
-        if name not in SpectralConfig.__slots__:
-            raise UnsupportedModel(name, raw[name])
+    raw = Fields(path, read_json(path))
+    if (kind := raw.take("type")) != "spectral":
+        raise UnsupportedModel("type", kind)
+    raw.take("frame_rate")
+    numbers = {
+        field.name: raw.number(field.name, least=0.0) if field.type == "float" else raw.whole(field.name, least=1)
+        for field in fields(SpectralConfig)
+    }
+    raw.none()
     try:
-        return SpectralConfig(**raw)
+        return SpectralConfig(**numbers)  # type: ignore[arg-type]
     except TypeError as wrong:
         raise CheckpointError(str(path), str(wrong)) from wrong
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(str(path), f"cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise CheckpointError(str(path), f"is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(str(path), "is not a JSON object")
-    return value

@@ -15,12 +15,14 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.checkpoint import Checkpoint
+from engine.casting import UNCAST, Casting, Part, Snapshot
+from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
-from engine.kernels import Kernels
+from engine.kernels import Kernels, TorchKernels
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
+from engine.turns import is_marked, mark_turn
 
 
 class Marker(enum.Enum):
@@ -43,6 +45,10 @@ class Feed:
     words_read: int = 0
     entries_read: int = 0
     step: int = 0
+    """Steps committed, those of a prefix too."""
+    part: Part = UNCAST
+    begun: bool = False
+    """A word has been pushed."""
 
     def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
         """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
@@ -79,27 +85,45 @@ class DsmEngine:
     run_ahead = 0
 
     def __init__(
-        self, model: Checkpoint, info: ModelInfo, kernels: Kernels, capacity: int, device: torch.device
+        self,
+        model: Checkpoint | MimiCheckpoint,
+        info: ModelInfo,
+        kernels: Kernels,
+        capacity: int,
+        device: torch.device,
+        casting: Casting | None = None,
     ) -> None:
+        """casting: for a model with conditions."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
         self._config, self._codec, self._device = model.config, model.codec, device
         self._buffers = SlotBuffers.empty(model.config, capacity, device)
         self._step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples)
+        self._casting = casting
         self._feeds: dict[int, Feed] = {}
 
+    def prepare(self, options: SlotOptions) -> None:
+        """Check and fetch what a session asks for, before it is opened; from any thread (see ``Casting.prepare``)."""
+        if self._casting is not None:
+            self._casting.prepare(options)
+
     def open(self, slot: int, options: SlotOptions) -> None:
+        """Raises VoiceNotFound, UnusableVoice or UnsupportedOption, and the slot is not open then."""
         assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
         self._buffers.reset(slot, self._config, options)
         self.kernels.clear(slot)
-        self._feeds[slot] = Feed()
+        feed = Feed()
+        if self._casting is not None:
+            feed.part = self._casting.cast(slot, options, self._buffers)
+            self._resume(slot, feed)
+        self._feeds[slot] = feed
 
     def push(self, slot: int, entries: Sequence[Entry]) -> None:
         assert all(len(entry.tokens) <= MAX_WORD_TOKENS for entry in entries), (
             f"over {MAX_WORD_TOKENS} tokens in a word"
         )
-        self._feeds[slot].waiting.extend(entries)
+        self._feeds[slot].waiting.extend(self._marked(self._feeds[slot], entries))
 
     def flush(self, slot: int) -> None:
         self._feeds[slot].waiting.append(Marker.FLUSH)
@@ -109,6 +133,8 @@ class DsmEngine:
 
     def close(self, slot: int) -> None:
         del self._feeds[slot]
+        if self._casting is not None:
+            self._casting.release(slot)
 
     def in_delay(self, slot: int) -> bool:
         return self._feeds[slot].step < self._config.text.delay_steps
@@ -118,13 +144,18 @@ class DsmEngine:
         for slot in slots:
             self._deliver_text(slot)
         full = not all(self.in_delay(slot) for slot in slots)
-        return Ticket(tuple(slots), self._step(torch.tensor(slots, device=self._device), full, forced))
+        rows = [row for row, slot in enumerate(slots) if self._feeds[slot].part.guided]
+        guided = torch.tensor(rows, device=self._device) if rows else None
+        return Ticket(tuple(slots), self._step(torch.tensor(slots, device=self._device), full, forced, guided))
 
     @torch.inference_mode()
     def collect(self, ticket: object) -> Sequence[SlotFrame]:
         assert isinstance(ticket, Ticket)
         reports, pcm = ticket.output.report.tolist(), ticket.output.pcm.cpu()
-        return [self._frame(*row) for row in zip(ticket.slots, reports, pcm.unbind(0), strict=True)]
+        frames = [self._frame(*row) for row in zip(ticket.slots, reports, pcm.unbind(0), strict=True)]
+        for slot in ticket.slots:
+            self._remember(slot)
+        return frames
 
     def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
         feed = self._feeds[slot]
@@ -136,7 +167,8 @@ class DsmEngine:
         feed.tokens_read = min(report[Report.CUR], report[Report.AHEAD]) if self._ahead else report[Report.CUR]
         flushed, ended = bool(report[Report.FLUSHED]), bool(report[Report.ENDED])
         feed.flushing = feed.flushing and not flushed
-        start = (feed.step - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
+        spoken = feed.step - feed.part.frames
+        start = (spoken - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
         sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
         if flushed or ended:
             tail = self.kernels.codec_tail(slot).cpu()
@@ -144,7 +176,7 @@ class DsmEngine:
         return SlotFrame(
             slot=slot,
             committed=bool(report[Report.COMMIT]),
-            step=feed.step,
+            step=max(spoken, 0),
             pcm=sound.numpy().tobytes(),
             model_start=max(start, 0),
             word=bool(report[Report.WORD]),
@@ -152,6 +184,37 @@ class DsmEngine:
             ended=ended,
             failed=bool(report[Report.FAILED]),
         )
+
+    def _marked(self, feed: Feed, entries: Sequence[Entry]) -> Iterable[Entry]:
+        """The first word of a generation says who speaks, if the model was trained to hear it."""
+        for entry in entries:
+            if entry.is_word and not feed.begun:
+                feed.begun = True
+                if self._config.hears_voices and not is_marked(entry):
+                    entry = mark_turn(entry, 0)
+            yield entry
+
+    def _resume(self, slot: int, feed: Feed) -> None:
+        """Put a slot at the end of its prefix if another session has been there."""
+        key, kernels = feed.part.prefix, self.kernels
+        if self._casting is None or key is None or not isinstance(kernels, TorchKernels):
+            return
+        snapshot = self._casting.snapshot(key)
+        if snapshot is not None:
+            kernels.restore(slot, snapshot.kernels)
+            self._buffers.history[slot] = snapshot.history
+            feed.step = feed.part.frames
+            self._buffers.text.state[slot, Field.STEP] = feed.step
+
+    def _remember(self, slot: int) -> None:
+        """Keep a slot that has come to the end of its prefix, for the sessions that follow."""
+        feed, kernels = self._feeds[slot], self.kernels
+        key = feed.part.prefix
+        if self._casting is None or key is None or feed.step != feed.part.frames:
+            return
+        if isinstance(kernels, TorchKernels) and self._casting.snapshot(key) is None:
+            snapshot = Snapshot(kernels.save(slot, feed.part.guided), self._buffers.history[slot].clone())
+            self._casting.keep(key, snapshot)
 
     @property
     def _ahead(self) -> int:

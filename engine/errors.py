@@ -3,11 +3,15 @@
 EngineError
 ├── CheckpointError   a checkpoint folder cannot be used (path, reason)
 ├── UnsupportedModel  a configuration field asks for what the engine does not do (field, value)
-├── VoiceNotFound     no such voice (name, known)
+├── VoiceNotFound     no such voice (name, known, close)
+├── UnusableVoice     a voice's file is not what this model takes (name, reason)
+├── UnsupportedOption the loaded model cannot honour an option's value (option, value, reason)
 └── KernelError       a native kernel could not be built or loaded (reason)
 """
 
 from __future__ import annotations
+
+import difflib
 
 
 class EngineError(Exception):
@@ -30,9 +34,27 @@ class UnsupportedModel(EngineError):
 
 class VoiceNotFound(EngineError):
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"voice not found; known voices: {', '.join(known)}")
+        close = tuple(difflib.get_close_matches(name, known, n=5))
+        shown = close or known[:20]
+        super().__init__(f"voice not found; {'close' if close else 'known'} voices: {', '.join(shown) or 'none'}")
         self.name = name
         self.known = known
+        self.close = close
+
+
+class UnusableVoice(EngineError):
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"voice {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class UnsupportedOption(EngineError):
+    def __init__(self, option: str, value: object, reason: str) -> None:
+        super().__init__(f"option {option!r} cannot be {value!r}: {reason}")
+        self.option = option
+        self.value = value
+        self.reason = reason
 
 
 class KernelError(EngineError):

@@ -14,8 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import backbone, depth
-from engine.checkpoint import Checkpoint
-from engine.codec import spectral
+from engine.checkpoint import Checkpoint, MimiCheckpoint
+from engine.codec.streams import CodecStream, MimiStream, Saved, SpectralStream
+from engine.conditioners import Conditions
+from engine.depth import Guidance
+from engine.layers import Int8Matrix
 from engine.sampling import Draws, sample
 
 T = TypeVar("T")
@@ -57,6 +60,8 @@ def moved(weights: T, device: torch.device, dtype: torch.dtype) -> T:
 
 
 def _moved(weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    if weights is None:
+        return None
     if isinstance(weights, Tensor):
         return weights.to(device, dtype)
     if isinstance(weights, tuple):
@@ -65,48 +70,107 @@ def _moved(weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return type(weights)(**parts)
 
 
+MATRICES = frozenset({"qkv", "out", "up", "down", "q", "kv", "inputs"})
+"""Fields of the weights that go into eight bits; heads, norms and embeddings stay."""
+
+
+def quantised(weights: T, dtype: torch.dtype) -> T:
+    """The same weights with the matrices of all layers as ``Int8Matrix``. dtype: of the run."""
+    return cast(T, _quantised(weights, dtype, matrix=False))
+
+
+def _quantised(weights: Any, dtype: torch.dtype, matrix: bool) -> Any:
+    if isinstance(weights, Tensor):
+        return Int8Matrix.of(weights, dtype) if matrix else weights
+    if isinstance(weights, tuple):
+        return tuple(_quantised(item, dtype, matrix) for item in weights)
+    if weights is None:
+        return None
+    parts = {
+        field.name: _quantised(getattr(weights, field.name), dtype, field.name in MATRICES) for field in fields(weights)
+    }
+    return type(weights)(**parts)
+
+
 def _alone(rows: int) -> list[slice]:
     return [slice(row, row + 1) for row in range(rows)]
 
 
+def codec_stream(model: Checkpoint | MimiCheckpoint, capacity: int, device: torch.device) -> CodecStream:
+    if isinstance(model, MimiCheckpoint):
+        return MimiStream(moved(model.mimi.decoder, device, torch.float32), model.codec, capacity, device)
+    return SpectralStream(moved(model.spectral, device, torch.float32), model.codec, capacity, device)
+
+
 class TorchKernels:
     """Reference: plain torch over static buffers. ``row_by_row`` computes each row alone, which makes rows independent
-    of their batch at the price of a batch's speed (the CPU without a C++ compiler)."""
+    of their batch at the price of a batch's speed (the CPU without a C++ compiler).
 
-    def __init__(self, model: Checkpoint, capacity: int, device: torch.device, row_by_row: bool) -> None:
-        c = model.config.backbone
+    A model under guidance has two rows a slot: slot ``s`` of ``capacity`` is without conditions in ``s + capacity``.
+    """
+
+    def __init__(
+        self,
+        model: Checkpoint | MimiCheckpoint,
+        capacity: int,
+        device: torch.device,
+        row_by_row: bool,
+        dtype: torch.dtype = torch.float32,
+        codec: CodecStream | None = None,
+        int8: bool = False,
+    ) -> None:
+        """dtype: of the language model; codec: in the place of the model's own; int8: matrices in eight bits."""
+        config, c = model.config, model.config.backbone
         self.row_independent = row_by_row
-        self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, codebooks, card]
-        self._config, self._codec = model.config, model.codec
-        self._backbone = moved(model.backbone, device, torch.float32)
-        self._depth = moved(model.depth, device, torch.float32)
-        self._spectral = moved(model.spectral, device, torch.float32)
-        shape = (c.layers, 2, capacity, c.heads, model.config.context, c.dim // c.heads)
-        self._kv = torch.zeros(shape, device=device)
-        self._history = torch.zeros(capacity, spectral.history_size(model.codec), device=device)
+        self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, generated, card]
+        self._config, self._capacity = config, capacity
+        self._backbone = moved(model.backbone, device, dtype)
+        self._depth = moved(model.depth, device, dtype)
+        if int8:
+            self._backbone, self._depth = quantised(self._backbone, dtype), quantised(self._depth, dtype)
+        rows = 2 * capacity if config.guided else capacity
+        shape = (c.layers, 2, rows, c.heads, config.context, c.dim // c.heads)
+        self._kv = torch.zeros(shape, device=device, dtype=dtype)
+        self._stream = codec_stream(model, capacity, device) if codec is None else codec
+        conditioned = bool(config.conditioners)
+        self.conditions = (
+            Conditions(config, model.conditioners, self._backbone, capacity, device) if conditioned else None
+        )
 
     def clear(self, slot: int) -> None:
-        self._history[slot].zero_()
+        self._stream.clear(slot)
 
     def backbone(self, tokens: Tensor, slots: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         if self.row_independent and len(slots) > 1:
             parts = [self.backbone(tokens[row], slots[row], position[row]) for row in _alone(len(slots))]
             return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         x = backbone.embed(self._backbone, self._config, tokens)
-        hidden = backbone.step(self._backbone, self._config, x, self._kv, slots, position)
-        return hidden, F.linear(hidden, self._backbone.text_head)
+        heard = None
+        if self.conditions is not None:
+            x, heard = self.conditions.add(x, slots), self.conditions.heard(slots)
+        hidden = backbone.step(self._backbone, self._config, x, self._kv, slots, position, heard)
+        return hidden, F.linear(hidden, self._backbone.text_head, self._backbone.text_bias).float()
 
     def sample_text(self, logits: Tensor, draws: Draws) -> Tensor:
         return sample(logits, draws, 0)
 
-    def depth(self, hidden: Tensor, text: Tensor, draws: Draws, forced: Tensor | None, commit: Tensor) -> Tensor:
+    def depth(
+        self,
+        hidden: Tensor,
+        text: Tensor,
+        draws: Draws,
+        forced: Tensor | None,
+        commit: Tensor,
+        guidance: Guidance | None = None,
+    ) -> Tensor:
         groups = _alone(len(text)) if self.row_independent else [slice(0, len(text))]
         tokens, logits = [], []
         for group in groups:
             own = Draws(*(getattr(draws, field.name)[group] for field in fields(draws)))
             first = backbone.embed_text(self._depth.text, text[group], self._config.text_card)
             part = forced[group] if forced is not None else None
-            result = depth.frame(self._depth, self._config, hidden[group], first, own, part)
+            guide = _guidance_of(group.start, guidance) if guidance and self.row_independent else guidance
+            result = depth.frame(self._depth, self._config, hidden[group], first, own, part, guide)
             tokens.append(result[0])
             logits.append(result[1])
         self.logits = torch.cat(logits)
@@ -115,13 +179,26 @@ class TorchKernels:
     def codec(self, codes: Tensor, slots: Tensor, commit: Tensor) -> Tensor:
         if self.row_independent and len(slots) > 1:
             return torch.cat([self.codec(codes[row], slots[row], commit[row]) for row in _alone(len(slots))])
-        old = self._history[slots]
-        samples, new = spectral.decode(self._spectral, self._codec, codes, old)
-        self._history[slots] = torch.where(commit[:, None], new, old)
-        return samples
+        return self._stream.decode(codes, slots, commit)
 
     def codec_tail(self, slot: int) -> Tensor:
-        line = self._history[slot, -self._codec.n_fft :]
-        tail = line[: self._codec.overlap].clone()
-        line.zero_()
-        return tail
+        return self._stream.tail(slot)
+
+    def save(self, slot: int, guided: bool) -> Saved:
+        """A copy of all that a slot remembers: its keys and values, those of its row without conditions if it is under
+        guidance, and its codec's history."""
+        rows = [slot, slot + self._capacity] if guided else [slot]
+        return (self._kv[:, :, rows].clone(), *self._stream.save(slot))
+
+    def restore(self, slot: int, saved: Saved) -> None:
+        rows = [slot, slot + self._capacity][: saved[0].shape[2]]
+        self._kv[:, :, rows] = saved[0]
+        self._stream.restore(slot, saved[1:])
+
+
+def _guidance_of(row: int, guidance: Guidance) -> Guidance | None:
+    """The guidance of one row that is computed alone."""
+    mine = (guidance.rows == row).nonzero()[:, 0]
+    if not len(mine):
+        return None
+    return Guidance(guidance.hidden[mine], torch.zeros_like(mine), guidance.strength[mine])

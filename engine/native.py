@@ -28,8 +28,20 @@ Precision = Literal["float32", "bf16x3"]
 
 
 def supports(model: Checkpoint) -> bool:
-    """Whether the kernels take this model's widths (multiples of 16 lanes)."""
+    """Whether the kernels take this model's structure (that of the built-in voice) and its widths (multiples of 16
+    lanes)."""
     c, d, s = model.config.backbone, model.config.depth, model.codec
+    plain = all(
+        (part.norm, part.gating, part.layer_scale, part.cross_attention) == ("rms_norm_f32", "silu", False, False)
+        for part in (c, d)
+    )
+    config = model.config
+    if not plain or (c.positions, d.positions) != ("rope", "none") or config.conditioners is not None:
+        return False
+    if config.head_bias or config.depth_norm or not config.depth_inputs or config.generated != config.codebooks:
+        return False
+    if len(set(config.set_hidden)) > 1:
+        return False
     widths = (c.dim, c.hidden, c.dim // c.heads, d.dim, d.hidden, d.dim // d.heads, model.config.card)
     return all(width % k.LANES == 0 for width in (*widths, s.latent_dim, s.frame_dim, s.frame_hidden, s.dim, s.hidden))
 

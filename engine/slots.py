@@ -12,6 +12,9 @@ from engine.contract import SlotOptions
 from engine.sampling import Draws
 from engine.text import FIELDS, Field, TextBuffers, initial_state
 
+PREFIX_FRAMES = 375
+"""Longest audio prefix: 30 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlotBuffers:
@@ -24,15 +27,25 @@ class SlotBuffers:
     """int64 [capacity, 4]: seed (bits), generation, top_k, top_k_text."""
     real: Tensor
     """float32 [capacity, 3]: temperature, temperature_text, padding_bonus."""
+    strength: Tensor
+    """float32 [capacity]: of classifier-free guidance; 1 = none."""
+    prefix_length: Tensor
+    """int64 [capacity]: frames of audio that a generation goes on from."""
+    prefix: Tensor
+    """int64 [capacity, PREFIX_FRAMES, 1 + codebooks]: those frames, their text tokens first."""
 
     @classmethod
     def empty(cls, config: ModelConfig, capacity: int, device: torch.device) -> SlotBuffers:
         shape = (capacity, config.max_delay + 1, 1 + config.codebooks)
+        most = PREFIX_FRAMES if config.takes_prefixes else 0
         return cls(
             TextBuffers.empty(capacity, device),
             torch.zeros(shape, dtype=torch.int64, device=device),
             torch.zeros(capacity, 4, dtype=torch.int64, device=device),
             torch.zeros(capacity, 3, device=device),
+            torch.ones(capacity, device=device),
+            torch.zeros(capacity, dtype=torch.int64, device=device),
+            torch.zeros(capacity, most, shape[2], dtype=torch.int64, device=device),
         )
 
     def reset(self, slot: int, config: ModelConfig, o: SlotOptions) -> None:
@@ -46,6 +59,15 @@ class SlotBuffers:
         seed = o.seed - (1 << 64) if o.seed >= 1 << 63 else o.seed
         self.whole[slot] = torch.tensor([seed, o.generation, o.top_k, o.top_k_text], device=device)
         self.real[slot] = torch.tensor([o.temperature, o.temperature_text, o.padding_bonus], device=device)
+        self.strength[slot] = 1.0
+        self.prefix_length[slot] = 0
+
+    def go_on_from(self, slot: int, prefix: Tensor) -> None:
+        """Let a generation begin with given frames. prefix: int64 [frames, 1 + codebooks]; its audio is not sent."""
+        frames = len(prefix)
+        self.prefix[slot, :frames] = prefix.to(self.prefix.device)
+        self.prefix_length[slot] = frames
+        self.text.state[slot, Field.MUTE_UNTIL] = frames
 
     def draws(self, slots: Tensor, step: Tensor) -> tuple[Draws, Draws, Tensor]:
         """Audio draws, text draws and the padding bonus [rows] of these slots at these steps."""

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from engine import text
 from engine.config import ZERO, ModelConfig
-from engine.kernels import Kernels
-from engine.slots import SlotBuffers
+from engine.depth import Guidance
+from engine.kernels import Kernels, TorchKernels
+from engine.sampling import Draws
+from engine.slots import PREFIX_FRAMES, SlotBuffers
 from engine.text import Field
 
 
@@ -42,7 +44,7 @@ class Forced:
     text: Tensor
     """int64 [rows]: what the text head is to have chosen, before the text machine."""
     audio: Tensor
-    """int64 [rows, codebooks]"""
+    """int64 [rows, generated]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +66,105 @@ class FusedStep:
         device = buffers.history.device
         self._config, self._kernels, self._buffers = config, kernels, buffers
         self._delays = torch.tensor(config.delays, device=device)
-        self._silent_until = self._delays[1:] + config.text.delay_steps
+        self._silent_until = self._delays[1 : config.generated + 1] + config.text.delay_steps
         initial = [config.text_card] + [config.card] * config.codebooks
         self._initial = torch.tensor(initial, device=device)
-        self._age = config.max_delay - self._delays[1:]
-        self._book = torch.arange(1, config.codebooks + 1, device=device)
+        self._age = config.max_delay - self._delays[1 : config.generated + 1]
+        self._book = torch.arange(1, config.generated + 1, device=device)
+        self._rest = torch.full((1, config.codebooks - config.generated), ZERO, device=device)
         self._tail = config.text.delay_steps + config.text.final_padding + config.max_delay
         self._frame_samples = frame_samples
 
-    def __call__(self, slots: Tensor, full: bool, forced: Forced | None = None) -> StepOutput:
-        """slots: int64 [rows]. full: False skips codebooks and codec, for rows that are all inside the text delay."""
+    def __call__(
+        self, slots: Tensor, full: bool, forced: Forced | None = None, guided: Tensor | None = None
+    ) -> StepOutput:
+        """slots: int64 [rows]. full: False skips codebooks and codec, for rows that are all inside the text delay.
+        guided: int64, the rows that are under guidance."""
         config, buffers = self._config, self._buffers
         position = buffers.position(slots)
         history = buffers.history[slots]
-        tokens = torch.where(position[:, None] <= self._delays, self._initial, history[:, 0])
-        hidden, logits = self._kernels.backbone(tokens, slots, position)
+        first = position[:, None] <= self._delays
+        tokens = torch.where(first, self._initial, history[:, 0])
+        hidden, logits, guidance = self._hidden(tokens, slots, position, first, guided)
         draws, text_draws, bonus = buffers.draws(slots, position)
         logits[:, config.padding_id] += bonus
         sampled = self._kernels.sample_text(logits, text_draws)
         if forced is not None:
             sampled = torch.where(forced.text >= 0, forced.text, sampled)
-        ahead = config.text.second_stream_ahead
-        machine = text.advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        machine = self._machine(slots, position, sampled)
         finite = torch.isfinite(hidden).all(dim=1)
+        if guidance is not None:
+            finite = finite.index_copy(
+                0, guidance.rows, finite[guidance.rows] & torch.isfinite(guidance.hidden).all(dim=1)
+            )
         commit = machine.commit & finite
         voiced = commit & (position >= config.text.delay_steps)
         if full:
-            raw = self._kernels.depth(hidden, machine.token, draws, forced.audio if forced else None, voiced)
+            raw = self._depth(hidden, machine.token, draws, forced, voiced, guidance)
             audio = torch.where(position[:, None] < self._silent_until, ZERO, raw)
         else:
-            audio = torch.full((len(slots), config.codebooks), ZERO, device=slots.device)
-        row = torch.cat([machine.token[:, None], audio], dim=1)
+            audio = torch.full((len(slots), config.generated), ZERO, device=slots.device)
+        audio = self._prefixed(slots, position, audio)
+        row = torch.cat([machine.token[:, None], audio, self._rest.expand(len(slots), -1)], dim=1)
         shifted = torch.cat([row[:, None], history[:, :-1]], dim=1)
         buffers.history[slots] = torch.where(commit[:, None, None], shifted, history)
         pcm, sounding = self._sound(slots, shifted, commit & (position >= config.warm_up_steps), full)
         report = self._settle(slots, machine, commit, finite & sounding[1], position, sounding[0])
         return StepOutput(report, pcm, logits, row)
+
+    def _hidden(
+        self, tokens: Tensor, slots: Tensor, position: Tensor, first: Tensor, guided: Tensor | None
+    ) -> tuple[Tensor, Tensor, Guidance | None]:
+        """Hidden states and text logits of the rows, and what guides some of them: a second row each that has neither
+        conditions nor text nor prefix (moshi ``LMGen._step``), in the slot ``capacity`` further on."""
+        if guided is None:
+            return *self._kernels.backbone(tokens, slots, position), None
+        null, at, early = tokens[guided], slots[guided], first[guided]
+        length = self._buffers.prefix_length[at]
+        masked = (length > 0)[:, None] & (
+            position[guided][:, None] <= self._delays + (length + self._config.text.delay_steps)[:, None]
+        )
+        masked[:, 0] = True
+        null = torch.where(masked & ~early, ZERO, null)
+        capacity = len(self._buffers.strength)
+        hidden, logits = self._kernels.backbone(
+            torch.cat([tokens, null]), torch.cat([slots, at + capacity]), torch.cat([position, position[guided]])
+        )
+        rows = len(slots)
+        return hidden[:rows], logits[:rows], Guidance(hidden[rows:], guided, self._buffers.strength[at])
+
+    def _machine(self, slots: Tensor, position: Tensor, sampled: Tensor) -> text.TextStep:
+        config, buffers = self._config, self._buffers
+        ahead = config.text.second_stream_ahead
+        made = text.advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        if not config.takes_prefixes:
+            return made
+        given = buffers.prefix[slots, position.clamp(max=PREFIX_FRAMES - 1), 0]
+        return text.hold(made, buffers.text.state[slots], position < buffers.prefix_length[slots], given)
+
+    def _depth(
+        self,
+        hidden: Tensor,
+        token: Tensor,
+        draws: Draws,
+        forced: Forced | None,
+        voiced: Tensor,
+        guidance: Guidance | None,
+    ) -> Tensor:
+        audio = forced.audio if forced else None
+        if guidance is None:
+            return self._kernels.depth(hidden, token, draws, audio, voiced)
+        assert isinstance(self._kernels, TorchKernels), "the native kernels know no guidance"
+        return self._kernels.depth(hidden, token, draws, audio, voiced, guidance)
+
+    def _prefixed(self, slots: Tensor, position: Tensor, audio: Tensor) -> Tensor:
+        """The audio tokens of a prefix in the place of those drawn."""
+        if not self._config.takes_prefixes:
+            return audio
+        frame = position[:, None] - self._silent_until  # [rows, generated]
+        inside = (frame >= 0) & (frame < self._buffers.prefix_length[slots][:, None])
+        given = self._buffers.prefix[slots[:, None], frame.clamp(0, PREFIX_FRAMES - 1), self._book]
+        return torch.where(inside, given, audio)
 
     def _sound(
         self, slots: Tensor, shifted: Tensor, audible: Tensor, full: bool

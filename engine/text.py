@@ -151,3 +151,16 @@ def advance(buffers: TextBuffers, slots: Tensor, sampled: Tensor, ahead: int, ca
     fresh += [end_step, *f[Field.CLOSED : Field.STEP], f[Field.STEP] + 1, f[Field.MUTE_UNTIL]]
     state = torch.where(commit[:, None], torch.stack(fresh, dim=1), old)
     return TextStep(token, word & commit, commit, state)
+
+
+def hold(made: TextStep, old: Tensor, inside: Tensor, token: Tensor) -> TextStep:
+    """The same step where ``inside`` [rows] is a prefix's: its text is given, and the machine waits. old: int64 [rows,
+    FIELDS], the state before the step; token: int64 [rows]."""
+    waiting = old.clone()
+    waiting[:, Field.STEP] += 1
+    return TextStep(
+        torch.where(inside, token, made.token),
+        made.word & ~inside,
+        made.commit | inside,
+        torch.where(inside[:, None], waiting, made.state),
+    )

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.codec import spectral
+from engine.config import SpectralConfig
 from engine.dsm import DsmEngine
 from engine.kernels import TorchKernels
 from engine.loading import BUILTIN, load_engine
@@ -103,6 +104,8 @@ def test_codec_equals_offline_decoder(
     engine: DsmEngine, generations: list[Generation], spectral_reference: SpectralReference
 ) -> None:
     """Streaming, frame by frame, from an empty history; the last samples come with the tail."""
+    config = engine._codec
+    assert isinstance(config, SpectralConfig)
     codes = generations[0].codes[:, :60]
     want = spectral_reference.decode(codes[None])[0]
     engine.kernels.clear(0)
@@ -110,7 +113,7 @@ def test_codec_equals_offline_decoder(
         engine.kernels.codec(codes[None, :, frame].contiguous(), torch.tensor([0]), torch.tensor([True]))[0]
         for frame in range(codes.shape[1])
     ]
-    got = torch.cat([*parts, engine.kernels.codec_tail(0)])[engine._codec.overlap :]
+    got = torch.cat([*parts, engine.kernels.codec_tail(0)])[config.overlap :]
     assert got.shape == want.shape
     assert float((got - want).abs().max()) <= 1e-4
-    assert spectral.history_size(engine._codec) > 0
+    assert spectral.history_size(config) > 0

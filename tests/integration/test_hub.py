@@ -1,0 +1,191 @@
+"""A model from the hub, against a small imitation of it: kills, shared caches, and being out of reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CheckpointError
+from engine.hub import model_folder
+
+COMMIT = "a" * 40
+WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
+CONFIG = {"moshi_name": "lm.safetensors", "mimi_name": "mimi.safetensors", "tokenizer_name": "spm.model"}
+FILES = {
+    "config.json": json.dumps(CONFIG).encode(),
+    "lm.safetensors": WEIGHTS,
+    "mimi.safetensors": b"mimi",
+    "spm.model": b"spm",
+}
+CLIENT = "import sys; from engine.hub import model_folder; print(model_folder(sys.argv[1]))"
+
+
+class Hub(ThreadingHTTPServer):
+    """Knows one repository. ``stop_halfway``: the weights come to a halt in the middle, until ``go_on``."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.gets: Counter[str] = Counter()
+        self.halfway, self.go_on = threading.Event(), threading.Event()
+        self.stop_halfway = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_HEAD(self) -> None:
+        self._head()
+
+    def do_GET(self) -> None:
+        name, start = self._head()
+        if name is None:
+            return
+        self.server.gets[name] += 1
+        body = FILES[name][start:]
+        if name == "lm.safetensors" and self.server.stop_halfway:
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.server.halfway.set()
+            self.server.go_on.wait(60)
+            body = body[len(body) // 2 :]
+        try:
+            self.wfile.write(body)
+        except OSError:
+            self.close_connection = True  # the client was killed
+
+    def _head(self) -> tuple[str | None, int]:
+        name = self.path.rpartition("/")[2]
+        if not self.path.startswith("/some/model/resolve/") or name not in FILES:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return None, 0
+        asked = self.headers.get("Range", "")
+        start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
+        self.send_response(206 if asked else 200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{name}-etag"')
+        self.send_header("Accept-Ranges", "bytes")
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{len(FILES[name]) - 1}/{len(FILES[name])}")
+        self.send_header("Content-Length", str(len(FILES[name]) - start))
+        self.end_headers()
+        return name, start
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.go_on.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def client(hub: Hub, cache: Path, place: str = "hf://some/model", **more: str) -> subprocess.Popen[str]:
+    own = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(cache),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    environment = os.environ | own | {"PYTHONPATH": str(Path(__file__).parents[2])} | more
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, place],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def folder_of(process: subprocess.Popen[str]) -> Path:
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return Path(out.strip())
+
+
+def weights_in(cache: Path) -> list[Path]:
+    return [path for path in cache.rglob("lm.safetensors") if path.exists()]
+
+
+def test_all_files_that_the_configuration_names(hub: Hub, tmp_path: Path) -> None:
+    folder = folder_of(client(hub, tmp_path))
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+
+
+def test_a_killed_download_leaves_nothing_half(hub: Hub, tmp_path: Path) -> None:
+    hub.stop_halfway = True
+    process = client(hub, tmp_path)
+    assert hub.halfway.wait(60)
+    process.kill()
+    process.communicate()
+    assert not weights_in(tmp_path)
+    hub.stop_halfway = False
+    hub.go_on.set()
+    folder = folder_of(client(hub, tmp_path))
+    assert (folder / "lm.safetensors").read_bytes() == WEIGHTS
+
+
+def test_two_workers_share_one_cache(hub: Hub, tmp_path: Path) -> None:
+    hub.stop_halfway = True
+    first = client(hub, tmp_path)
+    assert hub.halfway.wait(60)
+    second = client(hub, tmp_path)
+    hub.go_on.set()
+    folders = {folder_of(first), folder_of(second)}
+    assert len(folders) == 1
+    assert hub.gets["lm.safetensors"] == 1
+    assert (folders.pop() / "lm.safetensors").read_bytes() == WEIGHTS
+
+
+def test_offline_says_which_files_are_wanted(hub: Hub, tmp_path: Path) -> None:
+    hub.stop_halfway = True
+    process = client(hub, tmp_path)
+    assert hub.halfway.wait(60)
+    process.kill()
+    process.communicate()
+    offline = client(hub, tmp_path, HF_HUB_OFFLINE="1")
+    _out, errors = offline.communicate(timeout=60)
+    assert offline.returncode == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("engine.errors.CheckpointError: hf://some/model: cannot be fetched")
+    assert "wanted: lm.safetensors, mimi.safetensors, spm.model" in last
+    nothing = client(hub, tmp_path / "empty", HF_HUB_OFFLINE="1")
+    _out, errors = nothing.communicate(timeout=60)
+    assert "wanted: config.json (" in errors
+
+
+def test_a_whole_cache_needs_no_hub(hub: Hub, tmp_path: Path) -> None:
+    folder = folder_of(client(hub, tmp_path))
+    assert folder_of(client(hub, tmp_path, HF_HUB_OFFLINE="1")) == folder
+
+
+@pytest.mark.parametrize(
+    "place", ["hf://", "hf://model", "hf://a/b/c", "/no/such/folder", "hf://a@b/c", "hf://../..@x"]
+)
+def test_places_that_are_none(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError):
+        model_folder(place)
