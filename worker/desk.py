@@ -205,8 +205,12 @@ class FrontDesk:
         return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
 
     def _slot_options(self, settled: Open) -> SlotOptions:
-        names = ("seed", "temperature", "top_k", "padding_bonus", "max_padding")
+        """``voices`` and ``cfg`` are fields of models with voices alone."""
+        known = {field.name for field in dataclasses.fields(self._model.defaults)}
+        names = known & {"seed", "temperature", "top_k", "cfg", "padding_bonus", "max_padding"}
         chosen = {name: value for name in names if (value := getattr(settled, name)) is not None}
+        if "voices" in known and settled.voice is not None:
+            chosen["voices"] = (settled.voice,)
         return dataclasses.replace(self._model.defaults, **chosen)
 
     def _check_tenant(self, tenant: str) -> None:

@@ -171,13 +171,17 @@ class ModelSettings(Section):
     """What speaks, and on what."""
 
     path: Annotated[str, StringConstraints(min_length=1)] = Field(
-        default="builtin", description="a folder with a Kyutai-format checkpoint, or builtin"
+        default="builtin", description="builtin, a folder in Kyutai's layout, or hf://owner/name[@revision]"
+    )
+    voices: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None, description="folder or hf:// repository of voices; unset: the model folder's own"
     )
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N"
     )
-    precision: Literal["auto", "float32", "bf16x3"] = Field(
-        default="auto", description="of matrix products; auto: bf16x3 where the CPU has matrix tiles, else float32"
+    precision: Literal["auto", "float32", "bf16x3", "bfloat16", "int8"] = Field(
+        default="auto",
+        description="of products (float32, bf16x3) or weights (bfloat16, int8); auto: the fastest that keeps the words",
     )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads of a step; unset: chosen for the machine"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from engine import hub
 from engine.contract import FrameEngine, ModelInfo
 from scheduler.loop import LoopRules
 from scheduler.messages import Command, Event
@@ -178,9 +179,10 @@ def _tls(nats: NatsSettings) -> ssl.SSLContext | None:
 
 
 def model_folder(model: ModelSettings) -> Path:
+    """Blocks for as long as a download takes. Raises CheckpointError."""
     from engine.loading import BUILTIN
 
-    return BUILTIN if model.path == "builtin" else Path(model.path)
+    return BUILTIN if model.path == "builtin" else hub.model_folder(model.path)
 
 
 def _rules(scheduler: SchedulerSettings) -> LoopRules:
@@ -197,7 +199,9 @@ def _load(model: ModelSettings) -> FrameEngine:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
-    return load_engine(model_folder(model), capacity=slots, device=device, precision=model.precision)
+    return load_engine(
+        model_folder(model), capacity=slots, device=device, precision=model.precision, voices=model.voices
+    )
 
 
 def _text_streams(model: ModelSettings, info: ModelInfo) -> Callable[[Open], Opening]:
@@ -208,8 +212,11 @@ def _text_streams(model: ModelSettings, info: ModelInfo) -> Callable[[Open], Ope
     from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream
     from engine.frontend.tokenizer import Tokenizer
+    from engine.loading import tokenizer_file
 
-    tokenizer, normaliser = Tokenizer(model_folder(model) / "tokenizer.model"), Normaliser()
+    tokenizer = Tokenizer(tokenizer_file(model_folder(model)))
+    # The built-in voice knows letters by their names only; Kyutai's read capitals.
+    normaliser = Normaliser() if model.path == "builtin" else Normaliser(letter_names={})
     normaliser.warm()
 
     def opening(settled: Open) -> Opening:
