@@ -124,13 +124,20 @@ async def test_flush_and_finish_start_the_tail_at_once(home: House, message: str
 
 
 async def test_flushed_tells_how_much_was_sent(home: House) -> None:
-    session = await home.session({"pace": "fast", "format": {"encoding": "pcm_s16le", "sample_rate": 16_000}})
-    await session.text(0, "Good morning.")
-    await session.say("flush", seq=1)
-    flushed = await session.until("flushed")
-    assert flushed.fields == {"type": "flushed", "text_seq": 1, "pts": session.sample_count()}
-    first = session.sample_count()
-    assert first > 8_000
+    firsts = []
+    for rate in (24_000, 16_000):
+        options = {"pace": "fast", "seed": 18, "format": {"encoding": "pcm_s16le", "sample_rate": rate}}
+        session = await home.session(options)
+        await session.text(0, "Good morning.")
+        await session.say("flush", seq=1)
+        flushed = await session.until("flushed")
+        assert flushed.fields == {"type": "flushed", "text_seq": 1, "pts": session.sample_count()}
+        firsts.append(session.sample_count())
+        if rate == 24_000:
+            await session.say("cancel")
+            await session.to_end()
+    first = firsts[1]
+    assert first == round(firsts[0] * 16 / 24) > 8_000, "the resampler's tail is out too"
     await session.text(1, "And good evening.")
     await session.say("flush", seq=2)
     await session.say("flush", seq=2)  # nothing is left to speak
