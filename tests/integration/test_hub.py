@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -25,7 +26,23 @@ FILES = {
     "lm.safetensors": WEIGHTS,
     "mimi.safetensors": b"mimi",
     "spm.model": b"spm",
+    "people/bert.feed@7.safetensors": b"bert",
 }
+VOICES = {
+    "people/anna.feed@7.safetensors": b"anna",
+    "people/anna.wav": b"wav",
+    "people/bert.feed@7.safetensors": b"bert",
+}
+VOICE_CLIENT = """
+import json, sys
+from pathlib import Path
+from engine.fields import Fields
+from engine.manifest import read_model_config
+from engine.voices import open_library
+config = read_model_config(Fields(Path("config.json"), json.loads(sys.argv[2])))
+library = open_library(sys.argv[1], config)
+print(json.dumps([library.names, library.find("bert").read_text()]))
+"""
 CLIENT = "import sys; from engine.hub import model_folder; print(model_folder(sys.argv[1]))"
 
 
@@ -52,6 +69,9 @@ class Handler(BaseHTTPRequestHandler):
         self._head()
 
     def do_GET(self) -> None:
+        if self.path.startswith("/api/models/some/model/tree/main"):
+            self._list()
+            return
         name, start = self._head()
         if name is None:
             return
@@ -68,8 +88,17 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True  # the client was killed
 
+    def _list(self) -> None:
+        files = [{"type": "file", "path": path, "size": len(body), "oid": "0"} for path, body in VOICES.items()]
+        body = json.dumps(files).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def _head(self) -> tuple[str | None, int]:
-        name = self.path.rpartition("/")[2]
+        name = unquote(self.path.split("/", 5)[-1])
         if not self.path.startswith("/some/model/resolve/") or name not in FILES:
             self.send_response(404)
             self.send_header("X-Error-Code", "EntryNotFound")
@@ -103,7 +132,8 @@ def hub() -> Iterator[Hub]:
     thread.join()
 
 
-def client(hub: Hub, cache: Path, place: str = "hf://some/model", **more: str) -> subprocess.Popen[str]:
+def client(hub: Hub, cache: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    arguments = arguments or (CLIENT, "hf://some/model")
     own = {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(cache),
@@ -112,7 +142,7 @@ def client(hub: Hub, cache: Path, place: str = "hf://some/model", **more: str) -
     }
     environment = os.environ | own | {"PYTHONPATH": str(Path(__file__).parents[2])} | more
     return subprocess.Popen(
-        [sys.executable, "-c", CLIENT, place],
+        [sys.executable, "-c", *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -132,7 +162,8 @@ def weights_in(cache: Path) -> list[Path]:
 
 def test_all_files_that_the_configuration_names(hub: Hub, tmp_path: Path) -> None:
     folder = folder_of(client(hub, tmp_path))
-    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    names = ["config.json", *CONFIG.values()]
+    assert {name: (folder / name).read_bytes() for name in names} == {name: FILES[name] for name in names}
 
 
 def test_a_killed_download_leaves_nothing_half(hub: Hub, tmp_path: Path) -> None:
@@ -189,3 +220,15 @@ def test_places_that_are_none(place: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError):
         model_folder(place)
+
+
+def test_voices_of_a_repository(hub: Hub, tmp_path: Path) -> None:
+    """Those for this model by their names, and only the one that is asked for is fetched."""
+    pytest.importorskip("moshi")
+    from tests.parity import tiny_checkpoints as tiny
+
+    process = client(hub, tmp_path, VOICE_CLIENT, "hf://some/model/people", json.dumps(tiny.published()))
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(out) == [["anna", "bert"], "bert"]
+    assert set(hub.gets) == {"people/bert.feed@7.safetensors"}
