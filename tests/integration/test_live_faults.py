@@ -77,8 +77,9 @@ def brittle() -> Brittle:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def home(brittle: Brittle) -> AsyncIterator[House]:
-    rules = LoopRules(headroom=100.0, inbox=INBOX)
+async def home(brittle: Brittle, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    """A test may give the number of commands that the engine's inbox holds."""
+    rules = LoopRules(headroom=100.0, inbox=getattr(request, "param", 1_000))
     async with house(live_settings(), load=lambda: cast(FrameEngine, brittle), rules=rules) as one:
         yield one
         brittle.gate.set()
@@ -117,6 +118,7 @@ async def test_a_step_that_raises_ends_the_sessions_in_it(home: House) -> None:
     await home.spoken("Good morning.")
 
 
+@pytest.mark.parametrize("home", [INBOX], indirect=True)
 async def test_opens_and_text_that_a_stuck_engine_cannot_take_are_refused(home: House, brittle: Brittle) -> None:
     """Its inbox is full: a session that loses a command is over, an open that finds it full gets no slot."""
     stuck = await hold_up(home, brittle)

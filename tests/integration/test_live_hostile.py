@@ -126,7 +126,7 @@ async def test_malformed_requests_get_one_typed_error_each_and_harm_nobody(home:
     codes = await all_refused(home, opens) + await all_errors(home, inputs)
     over.set()
     assert set(codes) <= TYPED, codes
-    assert {"bad_request", "unknown_field", "too_large", "unsupported_format", "voice_not_found"} <= set(codes)
+    assert {"bad_request", "unknown_field", "too_large", "unsupported_format"} <= set(codes)
     for session in await beside:
         assert session.kinds() == ["ready", "audio", "end"]
         session.sample_count()

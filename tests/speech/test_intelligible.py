@@ -18,7 +18,7 @@ from tests.speech.recogniser import Recogniser
 from tests.speech.scoring import WordErrors, hears, total_errors, word_errors, words
 from tests.speech.yardstick import Yardstick
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.speech]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.speech, pytest.mark.timeout(400)]
 
 RATE = 24_000
 AT_ONCE = 12

@@ -13,7 +13,7 @@ from tests.speech.recogniser import Recogniser
 from tests.speech.scoring import hears
 from tests.speech.test_intelligible import RATE, spoken
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.speech]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.speech, pytest.mark.timeout(400)]
 
 SPOKEN = {
     "Your balance is $1,204.50 on 3/14/2027 at 4:05 pm.": "one thousand two hundred four dollars fifty cents march "

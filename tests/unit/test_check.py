@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from engine.contract import Entry
 from engine.fake import FakeEngine
@@ -18,6 +20,7 @@ from worker.checkup import bus, machine, model
 from worker.checkup.finding import Finding, Probe, State, fails, note, works
 from worker.cli.check import serves
 from worker.cli.main import main
+from worker.cli.voices import own_info
 from worker.embedded import EmbeddedServer
 from worker.measure.machine import usable_cores
 from worker.sections import Settings
@@ -113,6 +116,106 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "nowhere" in found.said
     assert "ANTIPHON_MODEL__PATH" in found.remedy
     assert after.state is State.SKIPPED
+
+
+def test_files_that_the_hub_does_not_give_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(name: str, file: str, *, revision: str | None) -> str:
+        raise LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
+    wanted = settings("--model.device", "cpu", "--model.path", "hf://kyutai/tts-1.6b-en_fr")
+    assert not model.memory(wanted), "said once, by the next probe"
+    found, after = model.speech(wanted)
+    assert found.state is State.FAILS
+    assert "config.json" in found.said
+    assert "HF_HOME" in found.remedy
+    assert after.state is State.SKIPPED
+
+
+def test_the_built_in_voice_has_no_plan() -> None:
+    assert not model.memory(settings("--model.device", "cpu"))
+
+
+@pytest.fixture(scope="module")
+def kyutai(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in Kyutai's layout, with two voices."""
+    pytest.importorskip("moshi")
+    from tests.integration.test_kyutai_folder import folder_of
+
+    return folder_of(tmp_path_factory.mktemp("kyutai"))
+
+
+def test_a_kyutai_folder_is_planned_then_speaks(kyutai: Path) -> None:
+    wanted = settings("--model.device", "cpu", "--model.path", str(kyutai), "--model.slots", "2")
+    plan = only(model.memory(wanted))
+    assert plan.state is State.WORKS
+    for word in ("M parameters", "of weights", "a slot", "a voice", "slots fit into"):
+        assert word in plan.said
+    loaded, heard = model.speech(wanted)
+    assert loaded.state is State.WORKS
+    assert "2 voices" in loaded.said
+    assert heard.name == "speech"
+    assert "a frame of 80 ms takes" in heard.said
+
+
+@pytest.mark.parametrize(
+    ("slots", "state", "said", "remedy"),
+    [
+        (0, State.FAILS, "0 slots fit", "ANTIPHON_MODEL__PRECISION=int8"),
+        (2, State.NOTE, "2 slots fit", "ANTIPHON_MODEL__SLOTS to 2 or less"),
+        (3, State.WORKS, "3 slots fit", ""),
+    ],
+)
+def test_the_plan_is_held_against_the_free_memory(
+    kyutai: Path, monkeypatch: pytest.MonkeyPatch, slots: int, state: State, said: str, remedy: str
+) -> None:
+    wanted = settings("--model.device", "cpu", "--model.path", str(kyutai), "--model.slots", "3")
+    plan = model.planned(wanted.model, kyutai)
+    assert plan is not None
+    monkeypatch.setattr(model, "free_bytes", lambda device: plan.held(slots, voices=1))
+    found = only(model.memory(wanted))
+    assert found.state is state
+    assert said in found.said
+    assert remedy in found.remedy
+    if not slots:
+        assert [finding.state for finding in model.speech(wanted)] == [State.SKIPPED, State.SKIPPED]
+
+
+def test_the_plan_is_of_the_precision_asked_for(kyutai: Path) -> None:
+    def weight_bytes(precision: str) -> int:
+        plan = model.planned(settings("--model.precision", precision).model, kyutai)
+        assert plan is not None
+        return plan.weight_bytes
+
+    assert weight_bytes("auto") == weight_bytes("float32") == 2 * weight_bytes("bfloat16")
+    assert weight_bytes("int8") < weight_bytes("float32")
+
+
+def test_a_kyutai_folder_that_cannot_be_used_has_a_remedy(kyutai: Path, tmp_path: Path) -> None:
+    shutil.copytree(kyutai, tmp_path / "copy")
+    (tmp_path / "copy" / "mimi.safetensors").unlink()
+    wanted = settings("--model.device", "cpu", "--model.path", str(tmp_path / "copy"))
+    assert not model.memory(wanted)
+    found, after = model.speech(wanted)
+    assert found.state is State.FAILS
+    assert "mimi.safetensors" in found.said
+    assert "ANTIPHON_MODEL__PATH" in found.remedy
+    assert after.state is State.SKIPPED
+
+
+@pytest.mark.parametrize("voices", ["", "nowhere"])
+def test_a_kyutai_folder_without_voices_has_a_remedy(kyutai: Path, tmp_path: Path, voices: str) -> None:
+    wanted = settings("--model.device", "cpu", "--model.path", str(kyutai), "--model.voices", str(tmp_path / voices))
+    found, after = model.speech(wanted)
+    assert found.state is State.FAILS
+    assert "ANTIPHON_MODEL__VOICES" in found.remedy
+    assert after.state is State.SKIPPED
+
+
+def test_the_voices_of_a_kyutai_folder_are_listed_unloaded(kyutai: Path) -> None:
+    info = own_info(settings("--model.path", str(kyutai)))
+    assert info.voices == ["anna", "bert"]
+    assert "cfg" in info.options
 
 
 def test_a_slot_has_its_weight() -> None:

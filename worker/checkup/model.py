@@ -1,4 +1,4 @@
-"""The model: torch and the device, the native kernels, the checkpoint, and real frames of speech."""
+"""The model: torch and the device, the native kernels, the memory it takes, the checkpoint, and real frames."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.hub import HUB
 from worker.checkup.finding import Finding, Probe, brief, fails, note, skipped, works
 from worker.measure.machine import VECTOR_FLAGS, available_bytes, vector_flags
 from worker.sections import ModelSettings, Settings
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from engine.contract import Entry, FrameEngine
     from engine.dsm import DsmEngine
+    from engine.errors import EngineError
+    from engine.plan import MemoryPlan
 
 TEXT = "Thank you for calling. One moment, please."
 ROWS = 8
@@ -66,30 +69,96 @@ def kernels(settings: Settings) -> Sequence[Finding]:
     return [works("kernels", f"{how} with {build.compiler()}; {flags}")]
 
 
-def speech(settings: Settings) -> Sequence[Finding]:
-    """Loads the model as ``serve`` does, and speaks."""
+def memory(settings: Settings) -> Sequence[Finding]:
+    """What a model with Mimi will take, said before anything is loaded. Blocks for as long as a download takes."""
+    from engine.errors import EngineError
+
+    if _no_device(settings.model):
+        return []
+    try:
+        plan = planned(settings.model, model_folder(settings.model))
+    except EngineError:
+        return []  # the next probe meets the same, and says it
+    return [] if plan is None else [held_against(plan, settings.model, free_bytes(chosen_device(settings.model)))]
+
+
+def planned(model: ModelSettings, folder: Path) -> MemoryPlan | None:
+    """None for a model with the spectral codec, which is weighed when it is loaded. Raises EngineError."""
     import torch
 
-    from engine.errors import EngineError, KernelError
+    from engine.plan import plan_memory
+
+    if (folder / "codec.json").exists():
+        return None
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(model.precision)
+    return plan_memory(folder, dtype=dtype, int8=model.precision == "int8")
+
+
+def held_against(plan: MemoryPlan, model: ModelSettings, free: int | None) -> Finding:
+    """free: bytes; None: the system does not tell."""
+    said = (
+        f"{plan.parameters / 1e6:.1f} M parameters, {_size(plan.held(0))} of weights, tables and codec, "
+        f"{_size(plan.slot_bytes)} a slot, {_size(plan.voice_bytes)} a voice"
+    )
+    if free is None:
+        return works("plan", said)
+    fit, slots = plan.slots_that_fit(free), _slots(model)
+    said = f"{said}; {fit} slots fit into {_size(free)} that are free"
+    if not fit:
+        return fails("plan", said, "free some memory, set ANTIPHON_MODEL__PRECISION=int8, or take a smaller model")
+    if fit < slots:
+        return note("plan", f"{said}, {slots} are wanted", f"set ANTIPHON_MODEL__SLOTS to {fit} or less")
+    return works("plan", said)
+
+
+def speech(settings: Settings) -> Sequence[Finding]:
+    """Loads the model as ``serve`` does, if it fits, and speaks."""
+    import torch
+
+    from engine.errors import EngineError
     from engine.loading import load_engine
 
-    folder, device = model_folder(settings.model), chosen_device(settings.model)
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    model = settings.model
+    if _no_device(model):
         return [skipped("model", "no such device")]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(settings.model.threads or 1)
+    device, threads = chosen_device(model), torch.get_num_threads()
+    torch.set_num_threads(model.threads or 1)
     try:
+        folder = model_folder(model)
+        plan, free = planned(model, folder), free_bytes(device)
+        rows = ROWS if plan is None or free is None else min(ROWS, plan.slots_that_fit(free))
+        if not rows:
+            return [skipped("model", "does not fit"), skipped("speech", "no model")]
         clock = time.perf_counter()
-        engine = load_engine(folder, capacity=ROWS, device=device, precision=settings.model.precision)
+        engine = load_engine(folder, capacity=rows, device=device, precision=model.precision, voices=model.voices)
         seconds = time.perf_counter() - clock
-        return [_loaded(settings.model, folder, engine, seconds), *spoken(engine, _entries(folder))]
+        loaded = _weighed(model, folder, engine, seconds) if plan is None else _loaded(engine, seconds)
+        return [loaded, *spoken(engine, _entries(folder))]
     except EngineError as error:
-        remedy = "name a folder with a Kyutai-format checkpoint in ANTIPHON_MODEL__PATH, or builtin"
-        if isinstance(error, KernelError):
-            remedy = "leave ANTIPHON_MODEL__PRECISION at auto, and see the kernels above"
-        return [fails("model", brief(error), remedy), skipped("speech", "no model")]
+        return [fails("model", brief(error), _remedy(error, model)), skipped("speech", "no model")]
     finally:
         torch.set_num_threads(threads)
+
+
+def _remedy(error: EngineError, model: ModelSettings) -> str:
+    from engine.errors import CheckpointError, KernelError, UnusableVoice, VoiceNotFound
+
+    if isinstance(error, KernelError):
+        return "leave ANTIPHON_MODEL__PRECISION at auto, and see the kernels above"
+    voices = {model.voices, str(Path(model.voices))} if model.voices else set()
+    if isinstance(error, UnusableVoice | VoiceNotFound) or (
+        isinstance(error, CheckpointError) and error.path in voices
+    ):
+        return "name a folder or hf:// repository with the model's voices in ANTIPHON_MODEL__VOICES"
+    if model.path.startswith(HUB):
+        return "fetch the files where the hub is in reach (HF_TOKEN, HF_HOME), or name a folder in ANTIPHON_MODEL__PATH"
+    return "name a folder with a Kyutai-format checkpoint in ANTIPHON_MODEL__PATH, or builtin"
+
+
+def _no_device(model: ModelSettings) -> bool:
+    import torch
+
+    return chosen_device(model).startswith("cuda") and not torch.cuda.is_available()
 
 
 def chosen_device(model: ModelSettings) -> str:
@@ -100,9 +169,24 @@ def chosen_device(model: ModelSettings) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _loaded(model: ModelSettings, folder: Path, engine: DsmEngine, seconds: float) -> Finding:
-    size, device = weigh(folder), chosen_device(model)
-    slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
+def _slots(model: ModelSettings) -> int:
+    return model.slots or (CPU_SLOTS if chosen_device(model) == "cpu" else CUDA_SLOTS)
+
+
+def _size(size_bytes: int) -> str:
+    gigabytes, megabytes = size_bytes / 1024**3, size_bytes / 1024**2
+    return f"{gigabytes:.1f} GiB" if gigabytes >= 1 else f"{megabytes:.1f} MiB"
+
+
+def _loaded(engine: DsmEngine, seconds: float) -> Finding:
+    info = engine.info
+    return works(
+        "model", f"{info.name}, {len(info.voices)} voices, digest {info.digest[:12]}, loaded in {seconds:.1f} s"
+    )
+
+
+def _weighed(model: ModelSettings, folder: Path, engine: DsmEngine, seconds: float) -> Finding:
+    size, device, slots = weigh(folder), chosen_device(model), _slots(model)
     said = (
         f"{engine.info.name}, {size.parameters / 1e6:.1f} M parameters, digest {engine.info.digest[:12]}, "
         f"loaded in {seconds:.1f} s; {size.slot_bytes / 1024**2:.1f} MiB a slot"
@@ -174,26 +258,28 @@ def _entries(folder: Path) -> list[Entry]:
     from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream
     from engine.frontend.tokenizer import Tokenizer
+    from engine.loading import tokenizer_file
 
-    stream = TextStream(Normaliser(), Tokenizer(folder / "tokenizer.model"))
+    stream = TextStream(Normaliser(), Tokenizer(tokenizer_file(folder)))
     return [piece.entry for piece in (*stream.feed(TEXT), *stream.finish())]
 
 
 def spoken(
     engine: FrameEngine, entries: Sequence[Entry], clock: Callable[[], float] = time.perf_counter
 ) -> Sequence[Finding]:
-    """``engine`` has ``ROWS`` free slots; ``clock`` in seconds."""
-    frames(engine, entries, ROWS, clock)  # finds its memory cold
-    alone, several = (frames(engine, entries, rows, clock) for rows in (1, ROWS))
+    """All slots of ``engine`` are free; ``clock`` in seconds."""
+    most = min(ROWS, engine.capacity)
+    frames(engine, entries, most, clock)  # finds its memory cold
+    alone, several = (frames(engine, entries, rows, clock) for rows in (1, most))
     beat_ms = engine.info.frame_ms
-    said = f"a frame of {beat_ms:g} ms takes {alone.typical_ms:.1f} ms alone, {several.typical_ms:.1f} ms for {ROWS}"
+    said = f"a frame of {beat_ms:g} ms takes {alone.typical_ms:.1f} ms alone, {several.typical_ms:.1f} ms for {most}"
     if alone.failed or several.failed or alone.peak < AUDIBLE:
         return [fails("speech", "the model's arithmetic fails on this machine", "please report it with this output")]
     if alone.typical_ms > beat_ms:
         remedy = "install g++ for the native kernels, use a faster machine or a CUDA device, or a smaller model"
         return [fails("speech", f"{said}: slower than it is heard", remedy)]
     if several.typical_ms > beat_ms:
-        return [note("speech", f"{said}: fewer than {ROWS} sessions at once", "see antiphon bench --find-limit")]
+        return [note("speech", f"{said}: fewer than {most} sessions at once", "see antiphon bench --find-limit")]
     return [works("speech", said)]
 
 
@@ -233,5 +319,6 @@ def frames(engine: FrameEngine, entries: Sequence[Entry], rows: int, clock: Call
 PROBES = (
     Probe("torch", torch_and_device, "install torch (README, Installing)"),
     Probe("kernels", kernels, "the kernels' cache folder must be writable (XDG_CACHE_HOME)"),
+    Probe("plan", memory, "the model cannot be used; try ANTIPHON_MODEL__PATH=builtin"),
     Probe("model", speech, "the model cannot be used; try ANTIPHON_MODEL__PATH=builtin"),
 )

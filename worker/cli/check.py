@@ -22,7 +22,7 @@ NAME_WIDTH = max(len(name) for name in (*(probe.name for probe in PROBES), "jets
 class Check(Command):
     """Look at what works on this machine. Each line ends with what was seen; what is missing has its remedy below it.
 
-    Nothing is downloaded. Exit code 0: everything that serve needs works.
+    Nothing is downloaded but a model of the hub that is not here yet. Exit code 0: everything that serve needs works.
     """
 
     model_config = SettingsConfigDict(cli_shortcuts={"model.device": "device"})

@@ -57,12 +57,11 @@ class Voices(Command):
 
 
 def own_info(settings: Settings) -> Info:
-    """What a worker with these settings would say. Reads the model, and so blocks. Raises EngineError."""
-    from engine.checkpoint import load_checkpoint
-    from engine.loading import model_info
+    """What a worker with these settings would say. Reads the model's files, and so blocks. Raises EngineError."""
+    from engine.loading import describe
     from worker.service import model_folder
 
-    model, worker = model_info(load_checkpoint(model_folder(settings.model))), settings.worker
+    model, worker = describe(model_folder(settings.model), settings.model.voices), settings.worker
     limits = Limits(
         text_chars=worker.text_chars,
         buffer_chars=worker.buffer_chars,
