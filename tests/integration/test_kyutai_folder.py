@@ -42,15 +42,14 @@ async def spoken(client: Client, voice: str, cfg: float) -> bytes:
 
 async def test_voices_and_guidance_of_a_kyutai_folder_reach_the_listener(tmp_path: Path) -> None:
     model = ModelSettings(path=str(folder_of(tmp_path)), device="cpu", slots=2)
-    async with running(live_settings(model=model)) as service:
-        async with await Client.connect(service.bus_options) as client:
-            info = await client.info()
-            assert info.voices == ["anna", "bert"]
-            assert "cfg" in info.options
-            anna, again = await spoken(client, "anna", 2.0), await spoken(client, "anna", 2.0)
-            assert len(anna) > 0
-            assert anna == again
-            assert anna != await spoken(client, "bert", 2.0)
-            with pytest.raises(WireError) as refused:
-                await spoken(client, "anne", 2.0)
-            assert refused.value.code == "voice_not_found"
+    async with running(live_settings(model=model)) as service, await Client.connect(service.bus_options) as client:
+        info = await client.info()
+        assert info.voices == ["anna", "bert"]
+        assert "cfg" in info.options
+        anna, again = await spoken(client, "anna", 2.0), await spoken(client, "anna", 2.0)
+        assert len(anna) > 0
+        assert anna == again
+        assert anna != await spoken(client, "bert", 2.0)
+        with pytest.raises(WireError) as refused:
+            await spoken(client, "anne", 2.0)
+        assert refused.value.code == "voice_not_found"
