@@ -20,7 +20,7 @@ from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
 from engine.kernels import Kernels, TorchKernels
 from engine.slots import SlotBuffers
-from engine.step import Forced, FusedStep, Report, StepOutput
+from engine.step import Forced, FusedStep, Report, StepOutput, to_int16
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
 from engine.turns import is_marked, mark_turn
 
@@ -172,7 +172,7 @@ class DsmEngine:
         sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
         if flushed or ended:
             tail = self.kernels.codec_tail(slot).cpu()
-            sound = torch.cat([sound, (tail.clamp(-1.0, 1.0) * 32767.0).round().to(torch.int16)])
+            sound = torch.cat([sound, to_int16(tail)])
         return SlotFrame(
             slot=slot,
             committed=bool(report[Report.COMMIT]),

@@ -59,6 +59,11 @@ class StepOutput:
     """int64 [rows, 1 + codebooks]: what the model reads at the next step."""
 
 
+def to_int16(samples: Tensor) -> Tensor:
+    """Full scale is 1.0; clips, never wraps."""
+    return (samples.clamp(-1.0, 1.0) * 32767.0).round().to(torch.int16)
+
+
 class FusedStep:
     """The step of one model over one set of buffers; constants of the model are made once."""
 
@@ -176,7 +181,7 @@ class FusedStep:
         codes = shifted[:, self._age, self._book].clamp(min=0)
         samples = self._kernels.codec(codes, slots, audible)
         finite = torch.isfinite(samples).all(dim=1) | ~audible
-        return (samples.clamp(-1.0, 1.0) * 32767.0).round().to(torch.int16), (audible, finite)
+        return to_int16(samples), (audible, finite)
 
     def _settle(
         self, slots: Tensor, machine: text.TextStep, commit: Tensor, finite: Tensor, position: Tensor, audible: Tensor

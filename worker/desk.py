@@ -62,13 +62,7 @@ class FrontDesk:
         self._submit_to, self._limit_now, self._version, self._slots = submit, limit, version, slots
         self._opening = opening
         worker = settings.worker
-        limits = events.Limits(
-            text_chars=worker.text_chars,
-            buffer_chars=worker.buffer_chars,
-            session_s=worker.max_session_s,
-            idle_s=worker.idle_timeout_s,
-        )
-        self._offer = Offer(model, limits)
+        self._offer = Offer.of(model, worker)
         self._sessions: dict[str, LiveSession] = {}
         self._tenants: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
@@ -260,21 +254,7 @@ class FrontDesk:
         except WireError as error:
             self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
             return
-        model, worker = self._model, self._settings.worker
-        card = events.ModelCard(
-            name=model.name, digest=model.digest, sample_rate=model.sample_rate, frame_ms=model.frame_ms
-        )
-        info = events.Info(
-            worker=worker.id,
-            pool=worker.pool,
-            engine=self._version,
-            model=card,
-            voices=list(model.voices),
-            languages=list(model.languages),
-            formats={name: list(rates) for name, rates in self._offer.formats.items()},
-            options=self._offer.options,
-            limits=self._offer.limits,
-        )
+        info = self._offer.info(self._settings.worker, self._version)
         self._answer(message, info, codec.answer_type(message.headers))
 
     def _may_answer(self, tenant: str, reply: str) -> bool:

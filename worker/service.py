@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from engine import hub
 from engine.contract import FrameEngine, ModelInfo
 from scheduler.loop import LoopRules
-from scheduler.messages import Command, Event
+from scheduler.messages import Event
 from worker.bus import Bus
 from worker.connection import BusOptions
 from worker.desk import FrontDesk
@@ -111,15 +111,12 @@ async def running(
         stack.callback(reader.shutdown, wait=False, cancel_futures=True)
         opening = await asyncio.to_thread(_text_streams, settings.model, frame_engine.info)
 
-        def submit(command: Command) -> None:
-            engine.submit(command)
-
         desk = FrontDesk(
             bus,
             settings,
             frame_engine.info,
             telemetry,
-            submit=submit,
+            submit=engine.submit,
             limit=lambda: engine.loop.limit,
             opening=opening,
             reader=reader,

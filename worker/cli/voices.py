@@ -16,7 +16,7 @@ from worker.cli.command import Command, CommandError
 from worker.cli.reach import pool_in_reach
 from worker.errors import NoResponders
 from worker.sections import Settings
-from worker.wire.events import Info, Limits, ModelCard
+from worker.wire.events import Info
 from worker.wire.offer import Offer
 
 Row = tuple[str, str]
@@ -61,25 +61,8 @@ def own_info(settings: Settings) -> Info:
     from engine.loading import describe
     from worker.service import model_folder
 
-    model, worker = describe(model_folder(settings.model), settings.model.voices), settings.worker
-    limits = Limits(
-        text_chars=worker.text_chars,
-        buffer_chars=worker.buffer_chars,
-        session_s=worker.max_session_s,
-        idle_s=worker.idle_timeout_s,
-    )
-    offer = Offer(model, limits)
-    return Info(
-        worker=worker.id,
-        pool=worker.pool,
-        engine=importlib.metadata.version("antiphon"),
-        model=ModelCard(name=model.name, digest=model.digest, sample_rate=model.sample_rate, frame_ms=model.frame_ms),
-        voices=list(model.voices),
-        languages=list(model.languages),
-        formats={name: list(rates) for name, rates in offer.formats.items()},
-        options=offer.options,
-        limits=limits,
-    )
+    model = describe(model_folder(settings.model), settings.model.voices)
+    return Offer.of(model, settings.worker).info(settings.worker, importlib.metadata.version("antiphon"))
 
 
 def _rows(info: Info) -> Iterator[Row]:

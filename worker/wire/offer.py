@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.contract import ModelInfo
 from worker.errors import WireError, too_large, unsupported_option
-from worker.wire.events import Limits
+from worker.wire.events import Info, Limits, ModelCard
 from worker.wire.requests import Open, Options, has_surrogates
+
+if TYPE_CHECKING:
+    from worker.sections import WorkerSettings
 
 PCM_RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 FORMATS: Mapping[str, tuple[int, ...]] = {"pcm_s16le": PCM_RATES, "pcm_f32le": PCM_RATES, "wav": PCM_RATES}
@@ -28,6 +31,34 @@ class Offer:
     formats: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: FORMATS)
     features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations"})
     """Those of WORKER_OPTIONS that this worker honours."""
+
+    @classmethod
+    def of(cls, model: ModelInfo, worker: WorkerSettings) -> Offer:
+        """What a worker with these settings offers."""
+        limits = Limits(
+            text_chars=worker.text_chars,
+            buffer_chars=worker.buffer_chars,
+            session_s=worker.max_session_s,
+            idle_s=worker.idle_timeout_s,
+        )
+        return cls(model, limits)
+
+    def info(self, worker: WorkerSettings, engine: str) -> Info:
+        """The reply to an ``info`` request. ``engine``: its version."""
+        model = self.model
+        return Info(
+            worker=worker.id,
+            pool=worker.pool,
+            engine=engine,
+            model=ModelCard(
+                name=model.name, digest=model.digest, sample_rate=model.sample_rate, frame_ms=model.frame_ms
+            ),
+            voices=list(model.voices),
+            languages=list(model.languages),
+            formats={name: list(rates) for name, rates in self.formats.items()},
+            options=self.options,
+            limits=self.limits,
+        )
 
     @property
     def options(self) -> list[str]:
