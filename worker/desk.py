@@ -21,8 +21,9 @@ from worker.bus import Bus, Message
 from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
 from worker.narration import Opening
+from worker.plumbing import Plumbing
 from worker.sections import Settings
-from worker.session import LiveSession, Phase, Plumbing
+from worker.session import LiveSession
 from worker.telemetry import Telemetry
 from worker.tokens import SlotTokens
 from worker.wire import codec, events, subjects
@@ -231,7 +232,7 @@ class FrontDesk:
     def _live(self, address: subjects.InputAddress) -> LiveSession:
         """Raises WireError (no_session), for a session of another tenant too."""
         session = self._sessions.get(address.session)
-        if session is None or session.phase is Phase.OVER or self._tenants[session.id] != address.tenant:
+        if session is None or session.over or self._tenants[session.id] != address.tenant:
             raise WireError("no_session", "no such session at this worker")
         return session
 

@@ -93,7 +93,7 @@ async def test_a_session_without_a_listener_pauses_and_goes_on_when_he_is_back(h
     await session.until("audio")
     await session.deafen()
     live = next(iter(home.service.desk._sessions.values()))
-    await eventually(lambda: live._held)
+    await eventually(lambda: live.audience.held)
     missed = live.egress.seq
     await session.client.subscribe(session.inbox, cb=session._hear)
     await session.to_end()

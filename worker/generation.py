@@ -1,0 +1,121 @@
+"""One generation of a session: its text on the way to the engine, its audio on the way out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from engine.contract import Entry, SlotFrame
+from scheduler import messages as sched
+from worker.errors import WireError
+from worker.narration import Narration, Outlet
+from worker.playhead import Playhead
+from worker.plumbing import Stage
+from worker.wire import events
+
+
+class Generation:
+    """Begins with the session or with a ``cancel`` that keeps it. The session calls it with messages and events of this
+    generation alone; after ``close`` nothing of it reaches engine or listener."""
+
+    def __init__(self, number: int, stage: Stage) -> None:
+        self.number = number
+        self.finished = False
+        """No more text will come."""
+        self.at_work = False
+        """The engine has something to say."""
+        self._needy = False  # the engine waits for text, and the producer has not been told
+        self._stage = stage
+        self._flushes: deque[int] = deque()  # the text_seq of each that is not answered yet
+        self._playhead = Playhead()
+        self._narration = Narration(
+            stage.opening, stage.plumbing.reader, Outlet(self._push, self._tell_need, self._unreadable)
+        )
+
+    # --- text -----------------------------------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> bool:
+        """Text is still on its way to the engine."""
+        return self._narration.busy
+
+    @property
+    def unspoken_characters(self) -> int:
+        return self._narration.unspoken_characters
+
+    def feed(self, text: str) -> None:
+        self._stage.tally.characters += len(text)
+        self._narration.feed(text)
+
+    def flush(self) -> None:
+        self._flushes.append(self._stage.intake.text_seq)
+        self._stage.plumbing.telemetry.flushed(self._stage.span)
+        self._narration.flush(lambda: self._set_to_work(sched.Flush(self._stage.session, self.number)))
+
+    def finish(self) -> None:
+        self.finished = True
+        self._narration.finish(lambda: self._set_to_work(sched.Finish(self._stage.session, self.number)))
+
+    def split(self, played_ms: float | None) -> tuple[str, str]:
+        """The text that was spoken, and the rest: by a listener's media time, or by what was sent."""
+        heard = None if played_ms is None else self._stage.egress.samples_heard(played_ms)
+        return self._narration.split(self._playhead.heard(heard))
+
+    def close(self) -> None:
+        self._narration.close()
+
+    # --- engine events --------------------------------------------------------------------------------------------
+
+    def frame(self, frame: SlotFrame, lateness_s: float) -> None:
+        stage, tally, plumbing = self._stage, self._stage.tally, self._stage.plumbing
+        now = plumbing.now()
+        self.at_work = True
+        tally.resume(now)
+        if frame.word:
+            tally.words += 1
+            self._narration.word_taken((frame.step - 1) * plumbing.frame_samples)
+        if not frame.pcm:
+            return
+        self._playhead.send(frame)
+        tally.frames += 1
+        plumbing.telemetry.frame(stage.span, len(frame.pcm) / 2 / plumbing.sample_rate, lateness_s)
+        if stage.egress.audio(frame.pcm, self.number) and tally.first_audio_at is None:
+            tally.first_audio_at = now
+            plumbing.telemetry.first_audio(stage.span, now - tally.opened_at)
+
+    def stalled(self) -> None:
+        if self.finished or self._flushes:
+            return  # it crossed with our finish or flush
+        self.at_work = False
+        self._needy = True
+        self._tell_need()
+
+    def _tell_need(self) -> None:
+        """Once what has come is read, and there was no word in it."""
+        stage = self._stage
+        if self._needy and not self._narration.busy:
+            self._needy = False
+            stage.tally.stalled_since = stage.plumbing.now()
+            stage.plumbing.telemetry.stalled(stage.span)
+            stage.egress.event(events.NeedText(text_seq=stage.intake.text_seq))
+
+    def flushed(self) -> None:
+        self.at_work = False
+        egress = self._stage.egress
+        egress.tail(self.number)
+        seq = self._flushes.popleft() if self._flushes else self._stage.intake.text_seq
+        egress.event(events.Flushed(text_seq=seq, pts=egress.pts))
+
+    def ended(self) -> None:
+        self._stage.egress.tail(self.number)
+
+    # --- to the engine --------------------------------------------------------------------------------------------
+
+    def _push(self, entries: tuple[Entry, ...]) -> None:
+        self._set_to_work(sched.Push(self._stage.session, self.number, entries))
+
+    def _set_to_work(self, command: sched.Push | sched.Flush | sched.Finish) -> None:
+        self.at_work, self._needy = True, False
+        self._stage.submit(command)
+
+    def _unreadable(self) -> None:
+        self._stage.fail(WireError("internal", "the text could not be read"))

@@ -1,0 +1,52 @@
+"""What a session needs of its worker, and what the generations of one session share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from scheduler import messages as sched
+from worker.egress import Egress
+from worker.errors import WireError
+from worker.intake import Intake
+from worker.narration import Opening
+from worker.tally import Tally
+from worker.telemetry import SessionSpan, Telemetry
+from worker.wire.requests import Open
+
+
+@dataclass(frozen=True, slots=True)
+class Plumbing:
+    """One a worker."""
+
+    submit: Callable[[sched.Command], None]
+    """To the step loop. Raises InboxFull, but not for a ``Cancel`` that frees the row."""
+    reader: Executor
+    """Where long texts are read."""
+    telemetry: Telemetry
+    now: Callable[[], float]
+    frame_samples: int
+    sample_rate: int
+    text_chars: int
+    buffer_chars: int
+    egress_full: Callable[[], bool]
+    """Whether so much waits to be sent that sessions without a beat should pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One a session."""
+
+    session: str
+    settled: Open
+    opening: Opening
+    egress: Egress
+    intake: Intake
+    span: SessionSpan
+    tally: Tally
+    plumbing: Plumbing
+    submit: Callable[[sched.Command], None]
+    """The session's own way to the step loop: it ends the session where a command is not taken."""
+    fail: Callable[[WireError], None]
+    """Ends the session for a fault on this side."""
