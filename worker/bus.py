@@ -7,7 +7,7 @@ What this layer promises, each against something nats-py does (see ``worker.link
 - Publish never waits. It says whether the message was handed to the connection, and sheds what a dead or slow server
   would only make stale. It refuses what the server would answer with a fatal ``-ERR``.
 - After a fatal ``-ERR`` (an expired credential, say), or when reconnecting goes nowhere, a new client takes over with
-  every subscription.
+  every subscription. So does one at another server when ours announces its end, and no message is lost in that.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import logging
 import re
 import secrets
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from nats import errors as nats_errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
 
-from worker.connection import BusOptions, BusStats, Connection, Hook
+from worker.connection import SETTLE_S, BusOptions, BusStats, Connection, Hook
 from worker.errors import BadSubject, BusUnavailable, MessageTooLarge, NoResponders, RequestTimeout
-from worker.link import Link, run_now
+from worker.link import GONE, Link, run_now
+from worker.subscription import Handler, Message, Subscription
 
 log = logging.getLogger(__name__)
 
@@ -38,112 +37,11 @@ it closes the connection for good when they are too many."""
 SUBJECT_BYTES = 1024
 """Of subject and of reply; the server closes the connection for good above 4,096 for the whole control line."""
 HARD_BACKLOG_BYTES = 8 * 1024 * 1024
-PENDING_MESSAGES = 16_384
-PENDING_MESSAGE_BYTES = 64 * 1024 * 1024
-NO_RESPONDERS = "503"
+ANSWER_S = 5.0
+"""How long a link that we leave stays open for the answers to requests."""
 _WHITE = re.compile(r"[ \t\r\n]")
 
-_GONE = (
-    nats_errors.ConnectionClosedError,
-    nats_errors.ConnectionDrainingError,
-    nats_errors.ConnectionReconnectingError,
-    nats_errors.OutboundBufferLimitError,
-    nats_errors.BadSubscriptionError,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    subject: str
-    reply: str
-    """Empty if the sender expects no reply."""
-    payload: bytes
-    headers: Mapping[str, str]
-
-    @property
-    def no_responders(self) -> bool:
-        """The server's answer to a message with a reply subject that nobody received."""
-        return not self.payload and self.headers.get("Status") == NO_RESPONDERS
-
-
-Handler = Callable[[Message], None]
-
-
-class Subscription:
-    """One interest, which the bus renews on every new client until it is closed or, for ``once``, has delivered."""
-
-    __slots__ = ("_attached", "_bus", "_handler", "active", "once", "queue", "subject")
-
-    def __init__(self, bus: Bus, subject: str, handler: Handler, queue: str, once: bool) -> None:
-        self._bus = bus
-        self._handler = handler
-        self._attached: tuple[Link, NatsSubscription] | None = None
-        self.subject = subject
-        self.queue = queue
-        self.once = once
-        self.active = True
-
-    def close(self) -> None:
-        """End the interest now; what has arrived and was not yet handled is discarded."""
-        attached = self._retire()
-        if attached is not None:
-            _, subscription = attached
-            with contextlib.suppress(*_GONE):
-                run_now(subscription.unsubscribe())
-
-    async def drain(self) -> None:
-        """End the interest; return when all that the server had already sent is handled. Safe to cancel."""
-        if self._attached is None or not self._bus.connected:
-            self.close()
-            return
-        link, subscription = self._attached
-        self.active = False
-        self._bus._subscriptions.discard(self)  # from here on no new link renews it
-        await asyncio.wait({self._bus._spawn(self._drain(link, subscription))})
-
-    async def _drain(self, link: Link, subscription: NatsSubscription) -> None:
-        try:
-            await subscription.drain()  # type: ignore[no-untyped-call]
-        except (*_GONE, nats_errors.TimeoutError):
-            link.forget(subscription)
-        self._attached = None
-
-    def _retire(self) -> tuple[Link, NatsSubscription] | None:
-        attached, self._attached = self._attached, None
-        self.active = False
-        self._bus._subscriptions.discard(self)
-        return attached
-
-    def _attach(self, link: Link) -> None:
-        subscription: NatsSubscription = run_now(
-            link.subscribe(
-                self.subject,
-                queue=self.queue,
-                cb=self._deliver,
-                max_msgs=1 if self.once else 0,
-                pending_msgs_limit=PENDING_MESSAGES,
-                pending_bytes_limit=PENDING_MESSAGE_BYTES,
-            )
-        )
-        if self.once:
-            run_now(subscription.unsubscribe(limit=1))
-        self._attached = (link, subscription)
-
-    def _renew(self, link: Link) -> None:
-        """After a loss: nats-py replays what a link had; a new link, or an interest that began offline, starts here."""
-        if self._attached is None or self._attached[0] is not link:
-            self._attach(link)
-
-    async def _deliver(self, msg: Msg) -> None:
-        # Root of nats-py's task for this subscription: what escapes here would end it.
-        if self._attached is None:
-            return  # closed; nats-py hands out what it has queued all the same
-        try:
-            if self.once:
-                self._retire()
-            self._handler(Message(msg.subject, msg.reply, msg.data, msg.headers or {}))
-        except (Exception, asyncio.CancelledError) as error:
-            self._bus._handler_failed(error)
+__all__ = ["Bus", "Handler", "Message", "ReplyWatch", "Subscription"]
 
 
 class ReplyWatch:
@@ -166,7 +64,7 @@ class Bus:
     def __init__(self, options: BusOptions) -> None:
         self.stats = BusStats()
         self._options = options
-        self._connection = Connection(options, self.stats, came=self._came, went=self._went)
+        self._connection = Connection(options, self.stats, self, came=self._came, went=self._went)
         self._subscriptions: set[Subscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches: dict[str, Hook] = {}
@@ -174,6 +72,9 @@ class Bus:
         self._inbox = self.new_inbox()
         self._online_hooks: list[Hook] = []
         self._offline_hooks: list[Hook] = []
+        self._confirmations: list[Hook] = []
+        self._confirming = False
+        self._requests: Counter[Link] = Counter()
 
     @classmethod
     async def connect(cls, options: BusOptions, *, timeout_s: float = 5.0) -> Bus:
@@ -228,7 +129,7 @@ class Bus:
             return False
         try:
             run_now(link.publish(subject, payload, reply=reply, headers=dict(headers) if headers else None))
-        except _GONE:
+        except GONE:
             self.stats.shed += 1
             return False
         return True
@@ -245,7 +146,7 @@ class Bus:
         # Never on a link that is coming back: it replays its subscriptions and then sends what waits, and the second
         # SUB of a one-shot would outlive the first one's message.
         if self.connected:
-            subscription._attach(self._connection.link)
+            subscription.renew(self._connection.link)
         return subscription
 
     def watch(self, callback: Hook) -> ReplyWatch:
@@ -269,16 +170,18 @@ class Bus:
         self._check(subject, payload, headers, "")
         if not self.connected:
             raise BusUnavailable(f"{self._options.where()}: not connected")
+        link = self._connection.link
+        self._requests[link] += 1
         try:
-            msg = await self._connection.link.request(
-                subject, payload, timeout=timeout_s, headers=dict(headers) if headers else None
-            )
+            msg = await link.request(subject, payload, timeout=timeout_s, headers=dict(headers) if headers else None)
         except nats_errors.NoRespondersError:
             raise NoResponders(subject) from None
         except nats_errors.TimeoutError:
             raise RequestTimeout(subject, timeout_s) from None
-        except _GONE:
+        except GONE:
             raise BusUnavailable(f"{self._options.where()}: connection lost") from None
+        finally:
+            self._requests[link] -= 1
         return Message(msg.subject, msg.reply, msg.data, msg.headers or {})
 
     async def barrier(self, timeout_s: float = 5.0) -> None:
@@ -288,8 +191,16 @@ class Bus:
         """
         try:
             await self._connection.link.flush(timeout_s)
-        except (*_GONE, nats_errors.TimeoutError):
+        except (*GONE, nats_errors.TimeoutError):
             raise BusUnavailable(f"{self._options.where()}: no answer to a ping") from None
+
+    def confirm(self, hook: Hook) -> None:
+        """Call ``hook`` when the server has taken everything published before and has said, by 503, what nobody
+        received; never, if the connection is lost first."""
+        self._confirmations.append(hook)
+        if not self._confirming:
+            self._confirming = True
+            self.spawn(self._confirm())
 
     async def close(self) -> None:
         """Send what is pending, then leave; subscriptions end unheard, so drain what matters first."""
@@ -317,22 +228,49 @@ class Bus:
         if callback is not None and message.no_responders:
             callback()
 
-    def _handler_failed(self, error: BaseException) -> None:
+    def handler_failed(self, error: BaseException) -> None:
         """Says what and where, not with which words: an exception's text may quote a session's."""
         self.stats.handler_errors += 1
         frame = traceback.extract_tb(error.__traceback__)[-1]
         log.error("a message handler raised %s at %s:%s", type(error).__name__, frame.filename, frame.lineno)
+
+    def forget(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
 
     # --- the connection's life ----------------------------------------------------------------------------------
 
     def _came(self) -> None:
         link = self._connection.link
         for subscription in list(self._subscriptions):
-            subscription._renew(link)
+            subscription.renew(link)
         self._call(self._online_hooks)
 
     def _went(self) -> None:
         self._call(self._offline_hooks)
+
+    async def reach(self, link: Link) -> None:
+        await asyncio.gather(*(subscription.reach(link) for subscription in list(self._subscriptions)))
+        await link.flush()
+        await asyncio.sleep(SETTLE_S)
+
+    async def leave(self, link: Link) -> None:
+        await asyncio.gather(*(subscription.leave() for subscription in list(self._subscriptions)))
+
+    async def answered(self, link: Link) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                while self._requests[link]:  # noqa: ASYNC110 - rare, and nothing announces it
+                    await asyncio.sleep(SETTLE_S)
+        del self._requests[link]
+
+    async def _confirm(self) -> None:
+        while self._confirmations:
+            hooks, self._confirmations = self._confirmations, []
+            with contextlib.suppress(BusUnavailable):
+                await self.barrier()
+                await asyncio.sleep(0)  # what came before the pong is handed out by a task of its own
+                self._call(hooks)
+        self._confirming = False
 
     def _call(self, hooks: list[Hook]) -> None:
         for hook in list(hooks):
@@ -340,9 +278,9 @@ class Bus:
             try:
                 hook()
             except (Exception, asyncio.CancelledError) as error:
-                self._handler_failed(error)
+                self.handler_failed(error)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

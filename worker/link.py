@@ -10,8 +10,9 @@ pings time out. Three things raise there, none of them ours to prevent:
 - a vertical tab or form feed in a reply subject, which the server takes for a letter and the parser for a space (this
   one costs a reconnect).
 
-And ``flush`` writes its PING ahead of commands that still wait for the flusher, so its answer proves nothing about
-them; ``Subscription.drain`` relies on it.
+``flush`` writes its PING ahead of commands that still wait for the flusher, so its answer proves nothing about them;
+``Subscription.drain`` relies on it. And before it reconnects it waits for the old socket to take what was written: with
+a peer that vanished without a word that lasts as long as the kernel tries again, a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ import json
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from nats import errors as nats_errors
 from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import ConnectionReconnectingError, ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, Parser
 
 T = TypeVar("T")
 _CRLF = b"\r\n"
+
+GONE = (
+    nats_errors.ConnectionClosedError,
+    nats_errors.ConnectionDrainingError,
+    nats_errors.ConnectionReconnectingError,
+    nats_errors.OutboundBufferLimitError,
+    nats_errors.BadSubscriptionError,
+)
+"""What nats-py raises when a link, or a subscription on it, is not there any more."""
 
 
 class LineParser(Parser):
@@ -62,20 +72,20 @@ class LineParser(Parser):
             case b"+OK":
                 pass
             case _:
-                raise ProtocolError("nats: unknown protocol")
+                raise nats_errors.ProtocolError("nats: unknown protocol")
         return True
 
     def _expect(self, fields: list[bytes], sizes: int) -> None:
         """``subject sid [reply] [header size] total size``."""
         if len(fields) not in (2 + sizes, 3 + sizes):
-            raise ProtocolError("nats: malformed MSG")
+            raise nats_errors.ProtocolError("nats: malformed MSG")
         reply = fields[2] if len(fields) == 3 + sizes else b""
         try:
             self.msg_arg = {"subject": fields[0], "sid": int(fields[1]), "reply": reply}
             self.header_needed = int(fields[-2]) if sizes == 2 else 0
             self.needed = int(fields[-1])
         except ValueError:
-            raise ProtocolError("nats: malformed MSG") from None
+            raise nats_errors.ProtocolError("nats: malformed MSG") from None
         self.state = AWAITING_MSG_PAYLOAD
 
     async def _payload(self) -> bool:
@@ -115,7 +125,7 @@ class Link(Client):
         pongs, self._pongs = self._pongs, []
         for pong in pongs:
             if not pong.done():
-                pong.set_exception(ConnectionReconnectingError())
+                pong.set_exception(nats_errors.ConnectionReconnectingError())
                 pong.exception()  # a keep-alive ping has nobody who would look at it
 
     @property
@@ -129,13 +139,26 @@ class Link(Client):
         self._remove_sub(subscription._id)
         subscription._stop_processing()
 
+    def elsewhere(self) -> list[str]:
+        """The servers known beside the one at the other end, those included that it told of; with their credentials."""
+        here = self._current_server
+        return [srv.uri.geturl() for srv in self._server_pool if here is None or srv.uri.netloc != here.uri.netloc]
+
+    async def _attempt_reconnect(self) -> None:
+        self._drop_socket()
+        await super()._attempt_reconnect()
+
     async def _connect_to_server(self, s: Srv) -> None:
         self._drop_socket()
         await super()._connect_to_server(s)
 
     def _drop_socket(self) -> None:
-        """nats-py leaves a socket open if an attempt fails after connecting, or is cancelled there."""
-        if self._transport is not None:
+        """nats-py leaves a socket open if an attempt fails after connecting, or is cancelled there; and a socket that
+        is closed in the ordinary way stays until the peer has taken what waits."""
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        elif self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
 
     def _build_message(

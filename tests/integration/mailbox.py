@@ -67,26 +67,37 @@ async def speak(url: str, *commands: bytes) -> bytes:
 
 @dataclass
 class Relay:
-    """Stands between a client and a server, remembers what the client said, and can stop listening to it."""
+    """Stands between a client and a server, remembers what the client said; can stop listening to it, or fall silent
+    to both as a cable that is cut: nothing is closed, and what is said meanwhile arrives when it is mended."""
 
     url: str = ""
     said: bytearray = field(default_factory=bytearray)
     listening: asyncio.Event = field(default_factory=asyncio.Event)
+    telling: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cut(self) -> None:
+        self.listening.clear()
+        self.telling.clear()
+
+    def mend(self) -> None:
+        self.listening.set()
+        self.telling.set()
 
 
 @asynccontextmanager
 async def relay_to(url: str) -> AsyncIterator[Relay]:
     address = urlsplit(url)
     relay = Relay()
-    relay.listening.set()
+    relay.mend()
     pumps: set[asyncio.Task[None]] = set()
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: bytearray | None) -> None:
+    async def pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: bytearray, opened: asyncio.Event
+    ) -> None:
         try:
             while data := await reader.read(65_536):
-                if heard is not None:
-                    heard.extend(data)
-                    await relay.listening.wait()
+                heard.extend(data)
+                await opened.wait()
                 writer.write(data)
                 await writer.drain()
         except OSError:
@@ -100,15 +111,15 @@ async def relay_to(url: str) -> AsyncIterator[Relay]:
         except OSError:  # the server is away
             writer.close()
             return
-        for coroutine in (pump(reader, upstream_writer, relay.said), pump(upstream, writer, None)):
-            pumps.add(asyncio.create_task(coroutine))
+        pumps.add(asyncio.create_task(pump(reader, upstream_writer, relay.said, relay.listening)))
+        pumps.add(asyncio.create_task(pump(upstream, writer, bytearray(), relay.telling)))
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
     relay.url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
         yield relay
     finally:
-        relay.listening.set()
+        relay.mend()
         listener.close()
         for task in pumps:
             task.cancel()
