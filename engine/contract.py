@@ -44,6 +44,8 @@ class SlotOptions:
     max_padding: int = 8
     """Most padding steps in a row before the next word is forced."""
     generation: int = 0
+    recorded: bool = False
+    """Whether the frames carry records, from which another engine can rebuild the slot. Shapes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class SlotFrame:
     """The generation is complete with this frame."""
     failed: bool = False
     """A value of the row was not finite; the generation cannot go on."""
+    record: bytes = b""
+    """Of a committed step of a recorded generation: what ``rebuild`` needs of it, opaque."""
 
 
 class FrameEngine(Protocol):
@@ -130,6 +134,25 @@ class FrameEngine(Protocol):
 
     def in_delay(self, slot: int) -> bool:
         """Whether the slot's next step is a cheap text-only one (no codebooks, no audio)."""
+        ...
+
+    @property
+    def sound_reach(self) -> int | None:
+        """Frames before a frame that its samples depend on, through the codec alone; None: all of the generation."""
+        ...
+
+    def seek(self, slot: int, step: int) -> None:
+        """Let a slot that was just opened count its steps from ``step`` on, as if so many had been taken."""
+        ...
+
+    def rebuild(self, slot: int, records: Sequence[bytes], sound: bool) -> Sequence[SlotFrame]:
+        """Take the steps that these records are of, in order, without sampling or codebooks; blocks until done.
+
+        The text that they spoke has been pushed before, with its flushes and its finish. What follows is what would
+        have followed in the slot that was recorded. ``sound``: compute the samples, else they are zeros. A record that
+        another step came before must be rebuilt behind that step, or behind a ``seek`` to it; that slot goes on in its
+        own way. Raises UnusableRecord, and the slot is to be closed then.
+        """
         ...
 
     def launch(self, slots: Sequence[int]) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import torch
@@ -17,8 +17,12 @@ from torch import Tensor
 
 from engine.casting import UNCAST, Casting, Part, Snapshot
 from engine.checkpoint import Checkpoint, MimiCheckpoint
+from engine.codec import spectral
+from engine.config import NEW_WORD, SpectralConfig
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
-from engine.kernels import Kernels, TorchKernels
+from engine.errors import UnusableRecord
+from engine.kernels import REBUILD_ROWS, Kernels, TorchKernels
+from engine.records import pack, unpack
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput, to_int16
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
@@ -49,6 +53,7 @@ class Feed:
     part: Part = UNCAST
     begun: bool = False
     """A word has been pushed."""
+    recorded: bool = False
 
     def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
         """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
@@ -113,7 +118,7 @@ class DsmEngine:
         assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
         self._buffers.reset(slot, self._config, options)
         self.kernels.clear(slot)
-        feed = Feed()
+        feed = Feed(recorded=options.recorded)
         if self._casting is not None:
             feed.part = self._casting.cast(slot, options, self._buffers)
             self._resume(slot, feed)
@@ -139,6 +144,53 @@ class DsmEngine:
     def in_delay(self, slot: int) -> bool:
         return self._feeds[slot].step < self._config.text.delay_steps
 
+    @property
+    def sound_reach(self) -> int | None:
+        return spectral.reach(self._codec) if isinstance(self._codec, SpectralConfig) else None
+
+    @torch.inference_mode()
+    def seek(self, slot: int, step: int) -> None:
+        feed = self._feeds[slot]
+        self._speak_prefix(slot)
+        self._buffers.leave_out(slot, step)
+        feed.step += step
+        feed.begun = True
+
+    @torch.inference_mode()
+    def rebuild(self, slot: int, records: Sequence[bytes], sound: bool) -> Sequence[SlotFrame]:
+        self._speak_prefix(slot)
+        rows, new = (part.to(self._device) for part in unpack(records, self._config.codebooks))
+        frames: list[SlotFrame] = []
+        while len(frames) < len(rows):
+            at = slice(len(frames), len(frames) + REBUILD_ROWS)
+            frames += self._rebuild(slot, rows[at], new[at], sound)
+        return [replace(frame, record=record) for frame, record in zip(frames, records, strict=True)]
+
+    def _rebuild(self, slot: int, rows: Tensor, new: Tensor, sound: bool) -> list[SlotFrame]:
+        """Steps up to the end of an utterance, where the codec is cleared."""
+        feed, config, at = self._feeds[slot], self._config, torch.tensor([slot], device=self._device)
+        start, reports = feed.step, []
+        for step in range(len(rows)):
+            self._deliver_text(slot)
+            chosen = torch.where(new[step : step + 1], NEW_WORD, config.padding_id)
+            report, token = self._step.retell(at, chosen)
+            told = bool(token[0] == rows[step, 0]) or int(self._buffers.base[slot]) > 0
+            reports.append(report[0].tolist())
+            if not (reports[-1][Report.COMMIT] and told):
+                raise UnusableRecord("does not fit the text")
+            self._note(slot, reports[-1])
+            if reports[-1][Report.FLUSHED] or reports[-1][Report.ENDED]:
+                break
+        pcm = self._step.reread(slot, rows[: len(reports)], start, sound, feed.part.guided)
+        if pcm is None:
+            pcm = torch.zeros(len(reports), self._codec.frame_samples, dtype=torch.int16)
+        return [self._frame(slot, report, samples) for report, samples in zip(reports, pcm.cpu(), strict=True)]
+
+    def _speak_prefix(self, slot: int) -> None:
+        feed = self._feeds[slot]
+        while feed.step < feed.part.frames:
+            self.collect(self.launch([slot]))
+
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], forced: Forced | None = None) -> Ticket:
         for slot in slots:
@@ -152,12 +204,20 @@ class DsmEngine:
     def collect(self, ticket: object) -> Sequence[SlotFrame]:
         assert isinstance(ticket, Ticket)
         reports, pcm = ticket.output.report.tolist(), ticket.output.pcm.cpu()
-        frames = [self._frame(*row) for row in zip(ticket.slots, reports, pcm.unbind(0), strict=True)]
-        for slot in ticket.slots:
+        recorded = any(self._feeds[slot].recorded for slot in ticket.slots)
+        tokens = ticket.output.tokens.tolist() if recorded else [[]] * len(reports)
+        frames = []
+        for slot, report, row, samples in zip(ticket.slots, reports, tokens, pcm.unbind(0), strict=True):
+            self._note(slot, report)
+            frame = self._frame(slot, report, samples)
+            if self._feeds[slot].recorded and frame.committed:
+                frame = replace(frame, record=pack(row, bool(report[Report.NEW])))
+            frames.append(frame)
             self._remember(slot)
         return frames
 
-    def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
+    def _note(self, slot: int, report: list[int]) -> None:
+        """What a step has read of the text."""
         feed = self._feeds[slot]
         feed.step, feed.words_read, feed.entries_read = (
             report[Report.STEP],
@@ -165,9 +225,11 @@ class DsmEngine:
             report[Report.ENTRIES_TAKEN],
         )
         feed.tokens_read = min(report[Report.CUR], report[Report.AHEAD]) if self._ahead else report[Report.CUR]
+        feed.flushing = feed.flushing and not report[Report.FLUSHED]
+
+    def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
         flushed, ended = bool(report[Report.FLUSHED]), bool(report[Report.ENDED])
-        feed.flushing = feed.flushing and not flushed
-        spoken = feed.step - feed.part.frames
+        spoken = report[Report.STEP] - self._feeds[slot].part.frames
         start = (spoken - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
         sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
         if flushed or ended:

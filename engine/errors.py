@@ -6,6 +6,7 @@ EngineError
 ├── VoiceNotFound     no such voice (name, known, close)
 ├── UnusableVoice     a voice's file is not what this model takes (name, reason)
 ├── UnsupportedOption the loaded model cannot honour an option's value (option, value, reason)
+├── UnusableRecord    a slot cannot be rebuilt from what was recorded of it (reason)
 └── KernelError       a native kernel could not be built or loaded (reason)
 """
 
@@ -54,6 +55,12 @@ class UnsupportedOption(EngineError):
         super().__init__(f"option {option!r} cannot be {value!r}: {reason}")
         self.option = option
         self.value = value
+        self.reason = reason
+
+
+class UnusableRecord(EngineError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a step's record {reason}")
         self.reason = reason
 
 

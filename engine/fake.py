@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
+from engine.errors import UnusableRecord
 
 DEFAULTS = SlotOptions(seed=0, temperature=0.4, top_k=100, temperature_text=0.6, top_k_text=25)
 
@@ -22,8 +24,8 @@ class _Slot:
     step: int = 0
     wants_at: int = 1
     """From this step on the machine wants an entry (one step of padding comes first)."""
-    flush_at: int | None = None
-    """Entries to speak before the flush that is asked for is done."""
+    flushes: deque[int] = field(default_factory=deque)
+    """Entries to speak before each flush that is asked for is done."""
     finished: bool = False
     end_step: int | None = None
     """Step at which the machine found nothing more to say; the tail runs from there."""
@@ -125,7 +127,7 @@ class FakeEngine:
 
     def flush(self, slot: int) -> None:
         state = self._slot(slot)
-        state.flush_at = len(state.entries)
+        state.flushes.append(len(state.entries))
         state.asleep = False
 
     def finish(self, slot: int) -> None:
@@ -140,6 +142,26 @@ class FakeEngine:
     def in_delay(self, slot: int) -> bool:
         return self._slot(slot).step < self._delay
 
+    @property
+    def sound_reach(self) -> int | None:
+        return 0
+
+    def seek(self, slot: int, step: int) -> None:
+        state = self._slot(slot)
+        state.step, state.wants_at = step, step
+
+    def rebuild(self, slot: int, records: Sequence[bytes], sound: bool) -> Sequence[SlotFrame]:
+        frames = [self._retell(slot, record, sound) for record in records]
+        text_rows = sum(frame.step <= self._delay for frame in frames)
+        self._spend(text_rows, len(frames) - text_rows)
+        return frames
+
+    def _retell(self, slot: int, record: bytes, sound: bool) -> SlotFrame:
+        frame = self._advance(slot, self._slot(slot))
+        if not frame.committed or _record(frame) != record:
+            raise UnusableRecord("does not fit the text")
+        return replace(frame, record=record, pcm=frame.pcm if sound else bytes(len(frame.pcm)))
+
     def launch(self, slots: Sequence[int]) -> object:
         assert len(set(slots)) == len(slots) > 0, "slots of a step are distinct, and there is one at least"
         assert self._tickets <= self._run_ahead, f"collect first: {self._tickets} steps are in flight"
@@ -149,7 +171,7 @@ class FakeEngine:
             raise error
         states = tuple(self._slot(slot) for slot in slots)
         text_rows = sum(state.step < self._delay for state in states)
-        frames = tuple(self._advance(slot, state) for slot, state in zip(slots, states, strict=True))
+        frames = tuple(self._recorded(slot, state) for slot, state in zip(slots, states, strict=True))
         for state in states:
             state.in_flight += 1
         self._tickets += 1
@@ -178,6 +200,11 @@ class FakeEngine:
         assert state is None or state.in_flight == 0, f"slot {index} changes hands with a step in flight"
         self._slots[index] = None
 
+    def _recorded(self, index: int, slot: _Slot) -> SlotFrame:
+        frame = self._advance(index, slot)
+        recorded = slot.options.recorded and frame.committed
+        return replace(frame, record=_record(frame)) if recorded else frame
+
     def _advance(self, index: int, slot: _Slot) -> SlotFrame:
         if slot.poisoned:
             return SlotFrame(index, False, slot.step, b"", 0, False, failed=True)
@@ -196,13 +223,13 @@ class FakeEngine:
         return SlotFrame(index, True, slot.step, pcm, max(start, 0), word, flushed, ended)
 
     def _ready(self, slot: _Slot) -> bool:
-        if slot.finished or slot.flush_at is not None:
+        if slot.finished or slot.flushes:
             return True
         return slot.taken < len(slot.entries) and (not slot.entries[slot.taken].is_word or slot.words_ahead > 1)
 
     def _pop(self, slot: _Slot) -> bool:
         """Take the next entry, or notice that there is none. Returns whether it was a word."""
-        if slot.taken == (len(slot.entries) if slot.flush_at is None else slot.flush_at):
+        if slot.taken == (slot.flushes[0] if slot.flushes else len(slot.entries)):
             slot.end_step = slot.step
             return False
         entry = slot.entries[slot.taken]
@@ -216,12 +243,16 @@ class FakeEngine:
         if slot.end_step is None or slot.step < slot.end_step + self._tail:
             return False, False
         slot.end_step = None
-        flushed = slot.flush_at is not None
-        slot.flush_at = None
-        spoken = slot.taken == len(slot.entries)
-        slot.ended = slot.finished and spoken
-        slot.asleep = spoken
-        return flushed, slot.ended
+        if slot.flushes:
+            slot.flushes.popleft()
+            slot.asleep = slot.taken == len(slot.entries) and not (slot.finished or slot.flushes)
+            return True, False
+        slot.ended = True
+        return False, True
+
+
+def _record(frame: SlotFrame) -> bytes:
+    return f"{frame.step} {int(frame.word)}".encode()
 
 
 def pattern(options: SlotOptions, step: int, samples: int) -> bytes:

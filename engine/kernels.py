@@ -23,6 +23,9 @@ from engine.sampling import Draws, sample
 
 T = TypeVar("T")
 
+REBUILD_ROWS = 16
+"""Steps of one slot that are taken at once when it is rebuilt: as many as a matrix tile has rows."""
+
 
 class Kernels(Protocol):
     row_independent: bool

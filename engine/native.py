@@ -21,6 +21,7 @@ from engine import backbone as reference
 from engine.checkpoint import BlockWeights, Checkpoint
 from engine.codec import spectral
 from engine.config import ZERO
+from engine.kernels import REBUILD_ROWS
 from engine.layers import NORM_EPS, rope_frequencies
 from engine.sampling import Draws
 
@@ -47,11 +48,15 @@ def supports(model: Checkpoint) -> bool:
 
 
 class NativeKernels:
-    """Not thread-safe: scratch is shared by the calls. Up to ``max_rows`` rows a call."""
+    """Not thread-safe: scratch is shared by the calls. Up to ``max_rows`` rows a call, or REBUILD_ROWS if that is more.
+
+    Rows of one slot at following positions may go together: each sees what those before it have written.
+    """
 
     row_independent = True
 
     def __init__(self, model: Checkpoint, capacity: int, max_rows: int, precision: Precision = "float32") -> None:
+        max_rows = max(max_rows, REBUILD_ROWS)
         self._lib = k.load()
         self.precision = precision
         self._config, self._codec_config = model.config, model.codec

@@ -29,6 +29,8 @@ class SlotBuffers:
     """float32 [capacity, 3]: temperature, temperature_text, padding_bonus."""
     strength: Tensor
     """float32 [capacity]: of classifier-free guidance; 1 = none."""
+    base: Tensor
+    """int64 [capacity]: steps of the generation that were left out: the model's own place is so much less."""
     prefix_length: Tensor
     """int64 [capacity]: frames of audio that a generation goes on from."""
     prefix: Tensor
@@ -45,6 +47,7 @@ class SlotBuffers:
             torch.zeros(capacity, 3, device=device),
             torch.ones(capacity, device=device),
             torch.zeros(capacity, dtype=torch.int64, device=device),
+            torch.zeros(capacity, dtype=torch.int64, device=device),
             torch.zeros(capacity, most, shape[2], dtype=torch.int64, device=device),
         )
 
@@ -60,6 +63,7 @@ class SlotBuffers:
         self.whole[slot] = torch.tensor([seed, o.generation, o.top_k, o.top_k_text], device=device)
         self.real[slot] = torch.tensor([o.temperature, o.temperature_text, o.padding_bonus], device=device)
         self.strength[slot] = 1.0
+        self.base[slot] = 0
         self.prefix_length[slot] = 0
 
     def go_on_from(self, slot: int, prefix: Tensor) -> None:
@@ -68,6 +72,13 @@ class SlotBuffers:
         self.prefix[slot, :frames] = prefix.to(self.prefix.device)
         self.prefix_length[slot] = frames
         self.text.state[slot, Field.MUTE_UNTIL] = frames
+
+    def leave_out(self, slot: int, steps: int) -> None:
+        """Let a generation go on as if so many more steps had been taken, and let it want a word."""
+        self.base[slot] += steps
+        state = self.text.state[slot]
+        state[Field.STEP] += steps
+        state[Field.REMAINING_PADDING] = state[Field.FORCED_PADDING] = 0
 
     def draws(self, slots: Tensor, step: Tensor) -> tuple[Draws, Draws, Tensor]:
         """Audio draws, text draws and the padding bonus [rows] of these slots at these steps."""

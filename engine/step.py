@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine import text
-from engine.config import ZERO, ModelConfig
+from engine.config import NEW_WORD, ZERO, ModelConfig
 from engine.depth import Guidance
 from engine.kernels import Kernels, TorchKernels
 from engine.sampling import Draws
@@ -35,6 +35,7 @@ class Report(enum.IntEnum):
     AHEAD = 8
     ENTRIES_TAKEN = 9
     WORDS_TAKEN = 10
+    NEW = 11  # the text head chose a new word
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,10 @@ class FusedStep:
         config, buffers = self._config, self._buffers
         position = buffers.position(slots)
         history = buffers.history[slots]
-        first = position[:, None] <= self._delays
+        place = position - buffers.base[slots]
+        first = place[:, None] <= self._delays
         tokens = torch.where(first, self._initial, history[:, 0])
-        hidden, logits, guidance = self._hidden(tokens, slots, position, first, guided)
+        hidden, logits, guidance = self._hidden(tokens, slots, place, first, guided)
         draws, text_draws, bonus = buffers.draws(slots, position)
         logits[:, config.padding_id] += bonus
         sampled = self._kernels.sample_text(logits, text_draws)
@@ -114,8 +116,52 @@ class FusedStep:
         shifted = torch.cat([row[:, None], history[:, :-1]], dim=1)
         buffers.history[slots] = torch.where(commit[:, None, None], shifted, history)
         pcm, sounding = self._sound(slots, shifted, commit & (position >= config.warm_up_steps), full)
-        report = self._settle(slots, machine, commit, finite & sounding[1], position, sounding[0])
+        report = self._settle(slots, machine, commit, finite & sounding[1], position, sounding[0], sampled)
         return StepOutput(report, pcm, logits, row)
+
+    def retell(self, slot: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
+        """The text machine's part of a step that is known to have been committed. slot, sampled: int64 [1] ->
+        report [1, len(Report)] and the text token [1]."""
+        position = self._buffers.position(slot)
+        machine = self._machine(slot, position, sampled)
+        audible = position >= self._config.warm_up_steps
+        fine = torch.ones_like(audible)
+        return self._settle(slot, machine, machine.commit, fine, position, audible, sampled), machine.token
+
+    def reread(self, slot: int, rows: Tensor, start: int, sound: bool, guided: bool) -> Tensor | None:
+        """The model's part of steps whose tokens are known: keys and values, the codec, the history of tokens.
+
+        rows: int64 [steps, 1 + codebooks], those of the steps from ``start`` on. Returns int16 [steps, frame_samples],
+        or None without ``sound``. Where rows are computed in order of their own, all go at once.
+        """
+        config, buffers, steps = self._config, self._buffers, len(rows)
+        device = rows.device
+        position = start + torch.arange(steps, device=device)
+        slots = torch.full_like(position, slot)
+        before = torch.cat([buffers.history[slot].flip(0), rows])  # oldest first
+        place = position - buffers.base[slots]
+        first = place[:, None] <= self._delays
+        tokens = torch.where(first, self._initial, before[-steps - 1 : -1])
+        for part in self._parts(steps, int(place[-1])):
+            at = torch.arange(part.stop - part.start, device=device) if guided else None
+            self._hidden(tokens[part], slots[part], place[part], first[part], at)
+        newest_first = torch.stack(
+            [before[len(before) - steps - age :][:steps] for age in range(buffers.history.shape[1])], dim=1
+        )
+        buffers.history[slot] = newest_first[-1]
+        if not sound:
+            return None
+        codes = newest_first[:, self._age, self._book].clamp(min=0)
+        audible = position >= config.warm_up_steps
+        alone = [slice(step, step + 1) for step in range(steps)]
+        parts = [slice(0, steps)] if self._kernels.row_independent else alone
+        return torch.cat([to_int16(self._kernels.codec(codes[p], slots[p], audible[p])) for p in parts])
+
+    def _parts(self, steps: int, last: int) -> list[slice]:
+        """Steps of one slot that the backbone may take at once: rows that are computed one behind the other see the
+        ring as it was in their turn; rows that are computed together do so until it wraps."""
+        together = self._kernels.row_independent or last < self._config.context
+        return [slice(0, steps)] if together else [slice(step, step + 1) for step in range(steps)]
 
     def _hidden(
         self, tokens: Tensor, slots: Tensor, position: Tensor, first: Tensor, guided: Tensor | None
@@ -184,7 +230,14 @@ class FusedStep:
         return to_int16(samples), (audible, finite)
 
     def _settle(
-        self, slots: Tensor, machine: text.TextStep, commit: Tensor, finite: Tensor, position: Tensor, audible: Tensor
+        self,
+        slots: Tensor,
+        machine: text.TextStep,
+        commit: Tensor,
+        finite: Tensor,
+        position: Tensor,
+        audible: Tensor,
+        sampled: Tensor,
     ) -> Tensor:
         """Write the text machine's next state, finish a flush that is due, and report."""
         state = machine.state
@@ -195,6 +248,7 @@ class FusedStep:
         columns = [commit, machine.word & commit, done & ~flushed, flushed, ~finite, heard]
         reads = (Field.CUR, Field.AHEAD, Field.ENTRIES_TAKEN, Field.WORDS_TAKEN)
         rows = [*(column.long() for column in columns), step, *(state[:, field] for field in reads)]
+        rows.append((sampled == NEW_WORD).long())
         report = torch.stack(rows, dim=1)
         state = state.clone()
         state[:, Field.END_STEP] = torch.where(flushed, -1, end)

@@ -23,6 +23,12 @@ def history_size(c: SpectralConfig) -> int:
     return c.frame_layers * (c.frame_kernel - 1) * c.frame_dim + c.layers * (c.kernel - 1) * c.dim + c.n_fft
 
 
+def reach(c: SpectralConfig) -> int:
+    """Frames before a frame that its samples depend on."""
+    subframes = c.layers * (c.kernel - 1) + c.overlap // c.hop
+    return c.frame_layers * (c.frame_kernel - 1) + -(-subframes // c.subframes)
+
+
 def window(c: SpectralConfig, device: torch.device | None = None) -> Tensor:
     """Periodic Hann window times the decoder's gain, float32 [n_fft]."""
     return torch.hann_window(c.n_fft, device=device) * c.gain
