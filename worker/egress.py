@@ -64,19 +64,20 @@ class Egress:
             event = event.model_copy(update=cut)
         return event
 
-    def audio(self, pcm: bytes, generation: int) -> bool:
-        """Model audio of one frame; True if a payload went out (filters may hold it back)."""
+    def audio(self, pcm: bytes, generation: int, announce: Callable[[], None]) -> bool:
+        """Model audio of one frame; True if a payload went out (filters may hold it back). ``announce`` is called right
+        before it does, when ``pts`` is past it already: for what must be heard of first."""
         start = self._chain.pts
-        return self._send(self._chain.push(pcm), start, generation)
+        return self._send(self._chain.push(pcm), start, generation, announce)
 
-    def tail(self, generation: int) -> bool:
-        """What the resampler still holds."""
+    def tail(self, generation: int, announce: Callable[[], None]) -> bool:
+        """What the resampler still holds. ``announce`` as in ``audio``."""
         start = self._chain.pts
-        return self._send(self._chain.flush(), start, generation)
+        return self._send(self._chain.flush(), start, generation, announce)
 
-    def samples_heard(self, played_ms: float) -> int:
-        """Model samples of the current generation that a listener had heard at a media time of the session."""
-        return self._chain.model_sample(played_ms)
+    def media_ms(self, sample: int) -> float | None:
+        """When a sample that was given to ``audio`` in the current generation is heard; None: not known yet."""
+        return self._chain.media_ms(sample)
 
     def drop_pending(self) -> None:
         """A cancel: what the filters hold is discarded and takes no number."""
@@ -85,7 +86,9 @@ class Egress:
     def close(self) -> None:
         self._watch.close()
 
-    def _send(self, payload: bytes, pts: int, generation: int) -> bool:
+    def _send(self, payload: bytes, pts: int, generation: int, announce: Callable[[], None]) -> bool:
+        if payload:
+            announce()
         room = (self._bus.max_message_bytes - HEADER_BYTES) // self._sample_bytes * self._sample_bytes
         for at in range(0, len(payload), room):
             self._publish(payload[at : at + room], pts, generation)

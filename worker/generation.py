@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from engine.contract import Entry, SlotFrame
 from scheduler import messages as sched
 from worker.errors import WireError
+from worker.marks import Marks
 from worker.narration import Narration, Outlet
-from worker.playhead import Playhead
 from worker.plumbing import Stage
 from worker.wire import events
 
@@ -26,10 +27,10 @@ class Generation:
         self._needy = False  # the engine waits for text, and the producer has not been told
         self._stage = stage
         self._flushes: deque[int] = deque()  # the text_seq of each that is not answered yet
-        self._playhead = Playhead()
-        self._narration = Narration(
-            stage.opening, stage.plumbing.reader, Outlet(self._push, self._tell_need, self._unreadable)
-        )
+        plumbing = stage.plumbing
+        self._marks = Marks(stage.egress.media_ms, 1000.0 * plumbing.frame_samples / plumbing.sample_rate)
+        outlet = Outlet(self._push, self._tell_need, self._unreadable)
+        self._narration = Narration(stage.opening, plumbing.reader, outlet, self._marks)
 
     # --- text -----------------------------------------------------------------------------------------------------
 
@@ -43,8 +44,9 @@ class Generation:
         return self._narration.unspoken_characters
 
     def feed(self, text: str) -> None:
-        self._stage.tally.characters += len(text)
+        before = self._narration.characters
         self._narration.feed(text)
+        self._stage.tally.characters += self._narration.characters - before
 
     def flush(self) -> None:
         self._flushes.append(self._stage.intake.text_seq)
@@ -57,8 +59,7 @@ class Generation:
 
     def split(self, played_ms: float | None) -> tuple[str, str]:
         """The text that was spoken, and the rest: by a listener's media time, or by what was sent."""
-        heard = None if played_ms is None else self._stage.egress.samples_heard(played_ms)
-        return self._narration.split(self._playhead.heard(heard))
+        return self._narration.split(played_ms)
 
     def close(self) -> None:
         self._narration.close()
@@ -75,10 +76,10 @@ class Generation:
             self._narration.word_taken((frame.step - 1) * plumbing.frame_samples)
         if not frame.pcm:
             return
-        self._playhead.send(frame)
+        self._marks.send(frame)
         tally.frames += 1
         plumbing.telemetry.frame(stage.span, len(frame.pcm) / 2 / plumbing.sample_rate, lateness_s)
-        if stage.egress.audio(frame.pcm, self.number) and tally.first_audio_at is None:
+        if stage.egress.audio(frame.pcm, self.number, self._tell_marks) and tally.first_audio_at is None:
             tally.first_audio_at = now
             plumbing.telemetry.first_audio(stage.span, now - tally.opened_at)
 
@@ -101,12 +102,31 @@ class Generation:
     def flushed(self) -> None:
         self.at_work = False
         egress = self._stage.egress
-        egress.tail(self.number)
+        self._end_utterance()
         seq = self._flushes.popleft() if self._flushes else self._stage.intake.text_seq
         egress.event(events.Flushed(text_seq=seq, pts=egress.pts))
 
     def ended(self) -> None:
-        self._stage.egress.tail(self.number)
+        self._end_utterance()
+
+    def _end_utterance(self) -> None:
+        self._stage.egress.tail(self.number, self._tell_marks)
+        self._tell(self._marks.rest(self._sent_ms))
+
+    # --- marks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _sent_ms(self) -> float:
+        return 1000.0 * self._stage.egress.pts / self._stage.settled.format.sample_rate
+
+    def _tell_marks(self) -> None:
+        """Audio is about to go out; ``pts`` counts it already."""
+        self._tell(self._marks.due(self._sent_ms))
+
+    def _tell(self, marks: Iterable[events.Mark]) -> None:
+        if self._stage.settled.marks:
+            for mark in marks:
+                self._stage.egress.event(mark)
 
     # --- to the engine --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.contract import Entry
+from engine.frontend.sources import SourceWord
+from worker.marks import Marks
 from worker.wire.requests import join_surrogates
 
 log = logging.getLogger(__name__)
@@ -22,21 +23,17 @@ LIGHT_CHARS = 256
 
 
 class Piece(Protocol):
-    """One entry with the range of the generation's text that it speaks."""
+    """One entry of the engine's text, made of the generation's."""
 
     @property
     def entry(self) -> Entry: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
 
 
 class TextSource(Protocol):
     """``engine.frontend.stream.TextStream``, as far as it is needed here.
 
-    Ranges count the characters of the joined text: a surrogate pair that two deltas share is one. A call works on a
-    slice of the text; while ``busy``, ``advance`` gives the next.
+    Words count the characters (code points) of the joined text: a surrogate pair that two deltas share is one. A call
+    works on a slice of the text; while ``busy``, ``advance`` gives the next.
     """
 
     @property
@@ -45,6 +42,7 @@ class TextSource(Protocol):
     def flush(self) -> Sequence[Piece]: ...
     def finish(self) -> Sequence[Piece]: ...
     def advance(self) -> Sequence[Piece]: ...
+    def words(self) -> Sequence[SourceWord]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,12 @@ class Outlet:
     """The text cannot be read; why is in the log. Nothing comes after it."""
 
 
-@dataclass(slots=True)
-class Word:
-    """A word given to the engine. ``heard_from``: model sample at which it begins, once the engine has taken it."""
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one call of the source gave."""
 
-    start: int
-    end: int
-    heard_from: int | None = None
+    pieces: Sequence[Piece]
+    words: Sequence[SourceWord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +88,17 @@ class Narration:
     The outlet's calls and the ``done`` calls happen on the event loop, never after ``close``.
     """
 
-    def __init__(self, opening: Opening, executor: Executor, outlet: Outlet) -> None:
-        self._opening, self._executor, self._outlet = opening, executor, outlet
+    def __init__(self, opening: Opening, executor: Executor, outlet: Outlet, marks: Marks) -> None:
+        """``marks`` are told which words there are and when the engine begins them."""
+        self._opening, self._executor, self._outlet, self._marks = opening, executor, outlet, marks
         self._source: TextSource | None = None
         self._waiting: deque[Operation] = deque()
         self._running: asyncio.Task[None] | None = None
         self._closed = False
         self._parts: list[str] = []
-        self._words: list[Word] = []
-        self._taken = 0
+        self._given = self._taken = 0  # spoken words: given to the engine, begun by it
+        self._ends: deque[tuple[int, int]] = deque()  # of words not yet begun: (spoken words before, its end)
+        self._read_to = 0
         self.characters = 0
 
     @property
@@ -111,13 +110,7 @@ class Narration:
     @property
     def unspoken_characters(self) -> int:
         """Characters given of which the engine has not begun to speak, as far as they can be spoken at all."""
-        if self._taken == len(self._words) and not self.busy:
-            return 0
-        return self.characters - (self._words[self._taken - 1].end if self._taken else 0)
-
-    @property
-    def words_taken(self) -> int:
-        return self._taken
+        return 0 if self._taken == self._given and not self.busy else self.characters - self._read_to
 
     @property
     def busy(self) -> bool:
@@ -139,18 +132,19 @@ class Narration:
         self._put(Operation(lambda source: source.finish(), True, done))
 
     def word_taken(self, model_sample: int) -> None:
-        """The engine begins the next word; it will be heard from that sample on."""
-        if self._taken < len(self._words):
-            self._words[self._taken].heard_from = model_sample
-            self._taken += 1
+        """The engine begins the next spoken word; it will be heard from that sample on."""
+        if self._taken == self._given:
+            return
+        self._taken += 1
+        self._marks.take(model_sample)
+        while self._ends and self._ends[0][0] < self._taken:
+            self._read_to = self._ends.popleft()[1]
 
-    def split(self, heard_samples: int) -> tuple[str, str]:
-        """The text before and after what a listener has heard by a model sample; a word that has begun is spoken."""
-        starts = [word.heard_from for word in self._words[: self._taken] if word.heard_from is not None]
-        # A word that begins exactly where the hearing ends has not been heard.
-        count = bisect_right(starts, heard_samples - 1)
-        cut = self._words[count - 1].end if count else 0
-        return self.text[:cut], self.text[cut:]
+    def split(self, played_ms: float | None) -> tuple[str, str]:
+        """The text before and after what was heard by a media time, or None: before and after what was told. A word
+        that has begun is spoken."""
+        text, cut = self.text, self._marks.cut(played_ms)
+        return text[:cut], text[cut:]
 
     def close(self) -> None:
         """Cancelled: nothing of this generation reaches the engine any more."""
@@ -198,23 +192,29 @@ class Narration:
         else:
             self._waiting.popleft().done()
 
-    def _read(self, work: Callable[[TextSource], Sequence[Piece]]) -> Sequence[Piece] | None:
+    def _read(self, work: Callable[[TextSource], Sequence[Piece]]) -> Slice | None:
         """None if it cannot be done. The root of whatever is done with one session's text: its fault stays its own."""
         try:
             if self._source is None:
                 self._source = self._opening.open()
-            return work(self._source)
+            return Slice(work(self._source), self._source.words())
         except Exception:
             log.exception("a text could not be read")
             return None
 
-    def _settle(self, pieces: Sequence[Piece] | None) -> None:
+    def _settle(self, read: Slice | None) -> None:
         if self._closed:
             return
-        if pieces is None:
+        if read is None:
             self.close()
             self._outlet.failed()
             return
-        self._words += [Word(piece.start, piece.end) for piece in pieces if piece.entry.is_word]
-        if pieces:
-            self._outlet.entries(tuple(piece.entry for piece in pieces))
+        self._marks.read(read.words)
+        self._ends.extend((word.first, word.end) for word in read.words if word.first is not None)
+        for piece in read.pieces:
+            if piece.entry.is_word:
+                self._given += 1
+            else:
+                self._marks.pause(self._given, piece.entry.padding)
+        if read.pieces:
+            self._outlet.entries(tuple(piece.entry for piece in read.pieces))

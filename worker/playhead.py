@@ -1,6 +1,8 @@
-"""Which of the model's samples a listener has heard."""
+"""Where the model's samples stand among those that are sent."""
 
 from __future__ import annotations
+
+from bisect import bisect_right
 
 from engine.contract import SlotFrame
 
@@ -20,11 +22,13 @@ class Playhead:
             self._segments.append((frame.model_start, self._sent))
         self._sent += len(frame.pcm) // SAMPLE_BYTES
 
-    def heard(self, samples: int | None) -> int:
-        """Up to which sample of the model, if so many that were sent have been heard; None: all."""
-        heard = self._sent if samples is None else min(self._sent, samples)
-        model = 0
-        for start, before in self._segments:
-            if heard > before:
-                model = start + heard - before
-        return model
+    def place(self, model_sample: int) -> int:
+        """How many samples are sent before a sample of the model; one that is left out stands where the next ones do,
+        and one to come where it will be if nothing is left out before it."""
+        index = bisect_right(self._segments, model_sample, key=lambda segment: segment[0]) - 1
+        if index < 0:
+            return 0
+        start, before = self._segments[index]
+        place = before + model_sample - start
+        following = self._segments[index + 1 : index + 2]
+        return min(place, following[0][1]) if following else place

@@ -53,6 +53,8 @@ class Stop:
     pause_s: float = 0.0
     exact: bool = False
     """A break that the caller asked for; else a pause that is made only between two words."""
+    final: bool = False
+    """A flush or the end: no word before it goes on after it."""
 
 
 Item = Segment | Stop
@@ -67,6 +69,9 @@ class Scanner:
     def __init__(self) -> None:
         self.taken_chars = 0
         self.lone_surrogates = 0
+        self.words: deque[Segment] = deque()
+        """White-space words (or parts of one, by a tag, a flush or ``MAX_WORD_CHARS``), for whoever takes them away;
+        those of an item are here before the item comes out."""
         self._taken: list[str] = []
         self._half = ""
         self._incoming: deque[str | None] = deque()  # None = flush
@@ -133,7 +138,7 @@ class Scanner:
     def _refill(self, delta: str | None) -> None:
         if delta is None:
             end = self._origin + len(self._buffer)
-            self._ready.append(Stop(end, end))
+            self._ready.append(Stop(end, end, final=True))
             self._glued = False
             return
         self._buffer = self._buffer[self._at :] + delta
@@ -188,8 +193,9 @@ class Scanner:
         return len(self._buffer) if flushing else None
 
     def _take_word(self, end: int) -> None:
-        text = self._buffer[self._at : end]
-        self._split(text, self._origin + self._at)
+        text, start = self._buffer[self._at : end], self._origin + self._at
+        self.words.append(Segment(text, start, start + len(text)))
+        self._split(text, start)
         cut = len(text) == MAX_WORD_CHARS and end < len(self._buffer) and not self._buffer[end].isspace()
         self._advance(end)
         self._newlines = 0

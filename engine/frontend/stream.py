@@ -12,6 +12,7 @@ from engine.frontend.cleaning import NOTHING, Notes, clean
 from engine.frontend.normaliser import Normaliser
 from engine.frontend.pronunciations import Pronunciations
 from engine.frontend.scanner import Item, Scanner, Stop
+from engine.frontend.sources import Sources, SourceWord, apportion
 from engine.frontend.tokenizer import Tokenizer
 from engine.frontend.words import Context, View, Word, parse
 
@@ -59,6 +60,7 @@ class TextStream:
         self._frame_rate = frame_rate
         self._padding_between = padding_between
         self._scanner = Scanner()
+        self._sources = Sources(self._scanner.words)
         self._queue: deque[Word | Stop] = deque()
         self._context = Context()
         self._pause_s = 0.0
@@ -89,6 +91,10 @@ class TextStream:
     def notes(self) -> Notes:
         """What was left unspoken so far."""
         return replace(self._notes, lone_surrogates=self._scanner.lone_surrogates)
+
+    def words(self) -> list[SourceWord]:
+        """The caller's words that have come out since the last call: each with the piece that it begins with."""
+        return self._sources.take()
 
     def feed(self, delta: str) -> list[Piece]:
         assert not self._finished, "the text is finished"
@@ -173,14 +179,25 @@ class TextStream:
             self._queue.popleft()
         self._context = spoken.context
         self._pause_s = max(self._pause_s, spoken.pause_s)
-        for word in spoken.words:
-            if tokens := self._tokenizer.encode(word):
-                self._resume(start, pieces)
-                pieces.append(Piece(Entry(tokens, self._padding(tokens)), word, start, end))
-                self._spoke = True
-                self._in_sentence = word[-1] not in ".!?"
+        said = [(word, tokens) for word in spoken.words if (tokens := self._tokenizer.encode(word))]
+        if said:
+            self._note_sources(view.words[: spoken.taken], [word for word, _ in said])
+        for word, tokens in said:
+            self._resume(start, pieces)
+            pieces.append(Piece(Entry(tokens, self._padding(tokens)), word, start, end))
+            self._spoke = True
+            self._in_sentence = word[-1] not in ".!?"
+
+    def _note_sources(self, words: tuple[Word, ...], said: list[str]) -> None:
+        places = [0]
+        if len(words) > 1:
+            alone = (self._normaliser.read(View((word,)), self._pronunciations).words for word in words)
+            places = apportion([word.core for word in words], [len(spoken) for spoken in alone], said)
+        self._sources.speak(words, places, len(said))
 
     def _stop(self, stop: Stop, pieces: list[Piece]) -> None:
+        if stop.final:
+            self._sources.settle(stop.end)
         if not stop.exact:
             self._pause_s = max(self._pause_s, stop.pause_s)
             return

@@ -175,7 +175,7 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"language": "tlh"}, "unsupported_option", {"option": "language"}),
     ({"cfg": 2.0}, "unsupported_option", {"option": "cfg"}),
     ({"speed": 1.5}, "unsupported_option", {"option": "speed"}),
-    ({"marks": True}, "unsupported_option", {"option": "marks"}),
+    ({"marks": "yes"}, "bad_request", {"field": "marks"}),
     ({"fanout": True}, "unsupported_option", {"option": "fanout"}),
     ({"resume": True}, "unsupported_option", {"option": "resume"}),
     ({"volume": 11}, "unknown_field", {"fields": ["volume"]}),
@@ -246,5 +246,4 @@ async def test_info_tells_what_is_offered(home: House) -> None:
         assert info["languages"] == ["en"]
         assert info["formats"].keys() == {"pcm_s16le", "pcm_f32le", "wav"}
         assert info["model"]["sample_rate"] == 24_000
-        assert "marks" not in info["options"]
-        assert {"seed", "temperature", "gain_db"} <= set(info["options"])
+        assert {"seed", "temperature", "gain_db", "marks"} <= set(info["options"])

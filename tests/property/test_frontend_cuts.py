@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.frontend.normaliser import Normaliser
+from engine.frontend.scanner import MAX_WORD_CHARS
 from engine.frontend.stream import Piece, TextStream
 from engine.frontend.words import CHARSET
 from tests.frontend_room import FLUSH, TOKENIZER
@@ -59,10 +60,35 @@ def cut(text: str, places: list[int]) -> list[str | None]:
 @given(_TEXTS, st.lists(st.integers(0, 10_000), max_size=12))
 def test_cuts_never_show(text: str, places: list[int]) -> None:
     whole, one = taken([text])
+    words = one.words()
     for deltas in (cut(text, places), list(text)):
         pieces, other = taken(deltas)
         assert pieces == whole
         assert (other.text, other.notes, other.held_chars) == (one.text, one.notes, 0)
+        assert other.words() == words
+
+
+@_SETTINGS
+@given(_TEXTS)
+def test_every_word_of_the_text_is_there_once(text: str) -> None:
+    """White-space words; where a tag or too long a word cuts one, its parts. They begin where a piece does."""
+    pieces, stream = taken([text])
+    words = stream.words()
+    if not re.search("</?break", text, re.IGNORECASE) and max(map(len, text.split()), default=0) <= MAX_WORD_CHARS:
+        assert [word.text for word in words] == stream.text.split()
+    assert [stream.text[word.start : word.end] for word in words] == [word.text for word in words]
+    starts = [(piece.start, piece.end) for piece in pieces if piece.entry.is_word]
+    last = 0
+    for word in words:
+        if word.first is None:
+            assert not word.spoken
+            continue
+        assert last <= word.first
+        last = word.first
+        if word.spoken:
+            start, end = starts[word.first]
+            assert start < word.end
+            assert word.start < end
 
 
 @_FEWER

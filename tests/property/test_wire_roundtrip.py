@@ -130,6 +130,7 @@ infos = st.builds(
 )
 control = st.one_of(
     readies,
+    st.builds(events.Mark, word=plain, offset=seqs, start_ms=ms, end_ms=maybe(ms)),
     st.builds(events.NeedText, text_seq=seqs),
     st.builds(events.Flushed, text_seq=seqs, pts=seqs),
     st.builds(events.Cancelled, gen=seqs, spoken=deltas, unspoken=deltas),

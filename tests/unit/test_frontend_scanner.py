@@ -70,4 +70,4 @@ def test_position_is_where_the_next_word_begins() -> None:
     assert (scanner.position, scanner.taken_chars) == (4, 6)
     scanner.flush()
     assert scanner.next() == Segment("cd", 4, 6)
-    assert scanner.next() == Stop(6, 6)
+    assert scanner.next() == Stop(6, 6, final=True)

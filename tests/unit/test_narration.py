@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine.contract import Entry
+from engine.contract import Entry, SlotFrame
+from engine.frontend.sources import SourceWord
+from worker.marks import Marks
 from worker.narration import LIGHT_CHARS, Narration, Opening, Outlet
 
 
 @dataclass(frozen=True)
 class Spoken:
     entry: Entry
-    start: int
-    end: int
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Source:
 
     given: str = ""
     done: int = 0
+    said: int = 0
     ends: list[str] = field(default_factory=list)
 
     @property
@@ -50,7 +51,11 @@ class Source:
         start, self.done = self.done, min(len(self.given), self.done + 100)
         if "x" in self.given[start : self.done]:
             raise ValueError(self.given)
-        return [Spoken(Entry((at + 1,)), at, at + 1) for at in range(start, self.done)]
+        return [Spoken(Entry((at + 1,))) for at in range(start, self.done)]
+
+    def words(self) -> Sequence[SourceWord]:
+        start, self.said = self.said, self.done
+        return [SourceWord(self.given[at], at, at + 1, at, True) for at in range(start, self.done)]
 
 
 @dataclass
@@ -84,8 +89,13 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def narration(ear: Ear, executor: ThreadPoolExecutor, light: bool = True) -> Narration:
-    return Narration(Opening(Source, light), executor, ear.outlet)
+def marks() -> Marks:
+    """A sample of the model is a millisecond."""
+    return Marks(float, 80.0)
+
+
+def narration(ear: Ear, executor: ThreadPoolExecutor, light: bool = True, known: Marks | None = None) -> Narration:
+    return Narration(Opening(Source, light), executor, ear.outlet, known or marks())
 
 
 async def test_short_texts_are_read_at_once(executor: ThreadPoolExecutor) -> None:
@@ -159,21 +169,26 @@ async def test_nothing_comes_after_close(executor: ThreadPoolExecutor) -> None:
 
 
 async def test_what_was_heard_is_split_at_a_word(executor: ThreadPoolExecutor) -> None:
-    ear = Ear()
-    talk = narration(ear, executor)
+    ear, known = Ear(), marks()
+    talk = narration(ear, executor, known=known)
     talk.feed("abcd")
     assert talk.unspoken_characters == 4
     for sample in (0, 100, 200):
         talk.word_taken(sample)
     assert talk.unspoken_characters == 1
-    assert talk.split(0) == ("", "abcd")
-    assert talk.split(100) == ("a", "bcd")
-    assert talk.split(101) == ("ab", "cd")
-    assert talk.split(10_000) == ("abc", "d")
+    assert talk.split(10_000.0) == ("", "abcd"), "nothing was sent"
+    known.send(SlotFrame(0, True, 1, bytes(2 * 10_000), 0, True))
+    assert [mark.word for mark in known.due(10_000.0)] == ["a", "b", "c"]
+    assert talk.split(0.0) == ("", "abcd")
+    assert talk.split(100.0) == ("a", "bcd")
+    assert talk.split(100.5) == ("ab", "cd")
+    assert talk.split(10_000.0) == talk.split(None) == ("abc", "d")
     talk.word_taken(300)
     talk.word_taken(400)  # more than there are
     assert talk.unspoken_characters == 0
-    assert talk.split(10_000) == ("abcd", "")
+    assert talk.split(None) == ("abc", "d"), "the last has not been sent"
+    known.due(10_000.0)
+    assert talk.split(None) == ("abcd", "")
 
 
 async def test_a_pair_that_two_deltas_share_is_one_character(executor: ThreadPoolExecutor) -> None:

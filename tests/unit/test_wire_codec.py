@@ -18,7 +18,7 @@ from worker.wire.codec import (
     encode,
     encode_audio,
 )
-from worker.wire.events import Audio, End, Usage
+from worker.wire.events import Audio, End, Mark, Usage
 from worker.wire.requests import AudioFormat, Cancel, Credit, Finish, Flush, Open, Ping, Text
 
 JSON = {"Content-Type": "application/json"}
@@ -323,6 +323,18 @@ def test_events_carry_their_name_in_body_and_header() -> None:
     body = json.loads(packet.payload)
     assert body["type"] == "end"
     assert "first_audio_ms" not in body["usage"]
+
+
+def test_a_mark_says_that_its_end_is_not_known() -> None:
+    packet = encode(Mark(word="Hi", offset=0, start_ms=80.0, end_ms=None), ContentType.JSON)
+    assert packet.headers["Tts-Event"] == "mark"
+    assert json.loads(packet.payload) == {
+        "type": "mark",
+        "word": "Hi",
+        "offset": 0,
+        "start_ms": 80.0,
+        "end_ms": None,
+    }
 
 
 def test_a_client_reads_the_events_of_a_newer_worker() -> None:

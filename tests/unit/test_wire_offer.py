@@ -96,7 +96,7 @@ def test_an_option_that_the_model_cannot_honour(name: str, value: object) -> Non
     assert (error.code, error.detail) == ("unsupported_option", {"option": name})
 
 
-@pytest.mark.parametrize("name", ["marks", "fanout", "resume"])
+@pytest.mark.parametrize("name", ["fanout", "resume"])
 def test_an_option_that_the_worker_cannot_honour(name: str) -> None:
     error = refused(**{name: True})
     assert (error.code, error.detail) == ("unsupported_option", {"option": name})
@@ -104,13 +104,13 @@ def test_an_option_that_the_worker_cannot_honour(name: str) -> None:
 
 
 def test_features_widen_the_offer() -> None:
-    narrow, wide = Offer(MODEL, LIMITS, features=frozenset()), Offer(MODEL, LIMITS, features=frozenset({"marks"}))
-    assert wide.settle(Open(marks=True), seed=1).marks
+    narrow, wide = Offer(MODEL, LIMITS, features=frozenset()), Offer(MODEL, LIMITS, features=frozenset({"fanout"}))
+    assert wide.settle(Open(fanout=True), seed=1).fanout
     for request in (Open(gain_db=3.0), Open(trim_silence=True), Open(pronunciations={"a": "b"})):
         with pytest.raises(WireError):
             narrow.settle(request, seed=1)
         assert OFFER.settle(request, seed=1)
-    assert wide.options == ["marks", "max_padding", "padding_bonus", "seed", "temperature", "top_k"]
+    assert wide.options == ["fanout", "max_padding", "padding_bonus", "seed", "temperature", "top_k"]
 
 
 def test_texts_are_bounded() -> None:

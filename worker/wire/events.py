@@ -85,6 +85,20 @@ class Ready(Options, Event):
         return Open(text=text, final=final, **options)
 
 
+class Mark(Event):
+    """A white-space word of the generation's text, before the audio that holds ``start_ms``; times are media time.
+
+    ``offset`` counts code points, a surrogate pair as one, from the beginning of the generation's text. ``end_ms``
+    None: until the next mark or the end. A word that speaks nothing has no length.
+    """
+
+    type: Literal["mark"] = "mark"
+    word: str
+    offset: Seq
+    start_ms: Milliseconds
+    end_ms: Milliseconds | None
+
+
 class NeedText(Event):
     """The model wants the next word and has none. ``text_seq``: next expected."""
 
@@ -177,8 +191,8 @@ class Info(Event):
     limits: Limits
 
 
-ControlEvent = Ready | NeedText | Flushed | Cancelled | End | Error | Pulse | Info
-EVENTS: tuple[type[ControlEvent], ...] = (Ready, NeedText, Flushed, Cancelled, End, Error, Pulse, Info)
+ControlEvent = Ready | Mark | NeedText | Flushed | Cancelled | End | Error | Pulse | Info
+EVENTS: tuple[type[ControlEvent], ...] = (Ready, Mark, NeedText, Flushed, Cancelled, End, Error, Pulse, Info)
 
 
 @dataclass(frozen=True, slots=True)

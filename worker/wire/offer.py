@@ -29,7 +29,7 @@ class Offer:
     model: ModelInfo
     limits: Limits
     formats: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: FORMATS)
-    features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations"})
+    features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations", "marks"})
     """Those of WORKER_OPTIONS that this worker honours."""
 
     @classmethod
