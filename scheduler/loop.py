@@ -16,6 +16,7 @@ from scheduler.inbox import Inbox
 from scheduler.messages import Command, Event, FirstStep, Frame, StepReport
 from scheduler.policy import Plan, Policy
 from scheduler.roster import Roster
+from scheduler.seating import Row
 from scheduler.session import Session, State
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class Passenger(NamedTuple):
     """A session's part in one step, with what tells later whether its result still concerns it."""
 
     session: Session
+    row: Row
+    """The one that stepped; the session may hold another by the time the step is done."""
     options: SlotOptions
     """Of the generation that stepped; one object a generation."""
     text_epoch: int
@@ -50,7 +53,7 @@ class Passenger(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        return self.session.options is self.options and self.session.state is not State.GONE
+        return self.session.options is self.options and self.session.seated
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,11 @@ class StepLoop:
         return len(self._roster.sessions)
 
     @property
+    def waiting(self) -> int:
+        """Sessions that were parked and stand in line for a row."""
+        return self._roster.waiting
+
+    @property
     def heartbeat(self) -> float:
         """Clock time of the last iteration. More than two seconds ago, with ``idle_tick_s`` at its default: the loop is
         stuck in a step."""
@@ -161,6 +169,7 @@ class StepLoop:
             self._heartbeat = now = self._clock.now()
         for command, submitted_at in self._inbox.drain():
             self._roster.apply(command, submitted_at, now)
+        self._roster.seat(self._live_limit, now)
 
     def _deliver(self) -> None:
         if self._events:
@@ -187,13 +196,14 @@ class StepLoop:
 
     def _launch(self, plan: Plan) -> None:
         now = self._clock.now()
-        passengers = [Passenger(s, s.options, s.text_epoch, int(not s.in_delay)) for s in plan.rows]
+        row_of = self._roster.row
+        passengers = [Passenger(s, row_of(s), s.options, s.text_epoch, int(not s.in_delay)) for s in plan.rows]
         for passenger in passengers:
             session = passenger.session
             session.audio_in_flight += passenger.audio
             session.launched_at = now
             session.outlook = None
-            self._roster.row(session).in_flight += 1
+            passenger.row.in_flight += 1
         try:
             ticket = self._engine.launch([session.row for session in plan.rows])
         except Exception as error:
@@ -227,10 +237,9 @@ class StepLoop:
 
     def _take(self, passenger: Passenger, frame: SlotFrame, now: float) -> None:
         session, roster = passenger.session, self._roster
-        row = roster.row(session)
-        row.in_flight -= 1
+        passenger.row.in_flight -= 1
         if not passenger.is_current:
-            roster.settle(row, now)
+            roster.settle(passenger.row, now)
             return
         session.outlook = None
         session.audio_in_flight -= passenger.audio
@@ -256,12 +265,12 @@ class StepLoop:
         self._failures += 1
         now = self._clock.now()
         for passenger in passengers:
-            self._roster.row(passenger.session).in_flight -= 1
+            passenger.row.in_flight -= 1
         for passenger in passengers:
             if passenger.is_current:
                 self._roster.fail(passenger.session, f"engine raised {type(error).__name__}", now)
             else:
-                self._roster.settle(self._roster.row(passenger.session), now)
+                self._roster.settle(passenger.row, now)
 
     def _refresh(self) -> None:
         now = self._clock.now()

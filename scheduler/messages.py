@@ -31,6 +31,9 @@ class Open:
     lead_ms: float = 480.0
     credit_ms: float | None = None
     """Audio that may be sent before further ``Credit``; None = no credit scheme."""
+    lasting: bool = False
+    """``Ended`` frees the row only: a cancel that keeps the session may cross with it. The session is gone with a
+    ``Cancel`` that keeps nothing, or with ``Failed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,16 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Give the row up until there is something to say; ``Parked`` follows. Does nothing once text was pushed in the
+    generation: what the model has in mind must not be lost. The first ``Push`` brings the session back, into the next
+    row that is free, ahead of every ``Open``; ``Started`` follows."""
+
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Credit:
     session: str
     ms: float
@@ -79,15 +92,24 @@ class Resume:
     session: str
 
 
-Command = Open | Push | Flush | Finish | Cancel | Credit | Hold | Resume
+Command = Open | Push | Flush | Finish | Cancel | Park | Credit | Hold | Resume
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The session has a row. ``queued_s``: from ``Open`` being submitted to now."""
+    """The session has a row, or has one again. ``queued_s``: from ``Open``, or from the ``Push`` that brought it back,
+    being submitted to now."""
 
     session: str
     queued_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The session's row is free."""
+
+    session: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +155,8 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The text is spoken to its end and the row is free. Comes after the last ``Frame``."""
+    """The text is spoken to its end and the row is free. Comes after the last ``Frame``. Nothing follows, unless the
+    session is ``lasting``."""
 
     session: str
     generation: int
@@ -170,4 +193,4 @@ class StepReport:
     words: int = field(default=0)
 
 
-Event = Started | Refused | FirstStep | Frame | Stalled | Flushed | Ended | Cancelled | Failed | StepReport
+Event = Started | Parked | Refused | FirstStep | Frame | Stalled | Flushed | Ended | Cancelled | Failed | StepReport

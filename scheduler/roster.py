@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from engine.contract import Entry, FrameEngine, SlotOptions
 from scheduler.messages import (
@@ -21,31 +19,24 @@ from scheduler.messages import (
     Flushed,
     Hold,
     Open,
-    Pace,
+    Park,
+    Parked,
     Push,
     Refused,
     Resume,
     Stalled,
     Started,
 )
+from scheduler.seating import Row, Seating
 from scheduler.session import Session, State
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Row:
-    """One engine slot. It changes hands only when no step of it is in flight."""
-
-    index: int
-    in_flight: int = 0
-    is_open: bool = False
-    tenant: Session | None = None
-
-
 class Roster:
     """Applies commands. Guarantees: one terminal event a session, after which nothing of it is emitted; no event of a
-    generation after its ``Cancelled``; a row is free again as soon as its session's terminal event is out.
+    generation after its ``Cancelled``; a row is free again as soon as the event that says so is out; a session that was
+    parked has the next free row, ahead of every ``Open``, in the order in which they came back.
 
     Commands for sessions or generations that are not (or no longer) there do nothing: they cross with our own events.
     An ``Open`` with the id of a session that is here does nothing either; ids are the caller's to keep apart.
@@ -56,23 +47,40 @@ class Roster:
         self._emit = emit
         self._rate, self._frame_samples = engine.info.sample_rate, engine.info.frame_samples
         self._sessions: dict[str, Session] = {}
-        self._rows = [Row(index) for index in range(engine.capacity)]
-        self._free = list(range(engine.capacity))  # a heap: low rows first keeps the busy ones together
+        self._seating = Seating(engine.capacity)
         self.closed = False
         """No new sessions."""
-        self.fast = 0
-        """Sessions of pace ``fast``."""
 
     @property
     def sessions(self) -> Collection[Session]:
-        return self._sessions.values()
+        """Those that hold a row."""
+        return self._seating.seated
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        """Rows that nobody holds or waits for."""
+        return self._seating.free
+
+    @property
+    def waiting(self) -> int:
+        """Sessions in line for a row."""
+        return self._seating.waiting
+
+    @property
+    def fast(self) -> int:
+        """Sessions of pace ``fast`` that hold a row."""
+        return self._seating.fast
 
     def row(self, session: Session) -> Row:
-        return self._rows[session.row]
+        return self._seating.row(session)
+
+    def seat(self, live_limit: int, now: float) -> None:
+        """Give rows to those in line, as far as there are rows and admission allows."""
+        while session := self._seating.next_in_line(live_limit):
+            row = self._seating.take(session)
+            session.resume(now)
+            self._emit(Started(session.id, now - session.asked_at))
+            self.settle(row, now)
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -87,9 +95,12 @@ class Roster:
         match command:
             case Push() | Flush() | Finish():
                 if command.generation == session.generation:
-                    self._speak(session, command, now)
+                    self._speak(session, command, submitted_at, now)
             case Cancel():
                 self._cancel(session, command.successor, now)
+            case Park():
+                if command.generation == session.generation:
+                    self._park(session, now)
             case Credit():
                 self._credit(session, command.ms, now)
             case Hold():
@@ -102,12 +113,12 @@ class Roster:
     def _open(self, command: Open, submitted_at: float, now: float) -> None:
         if command.session in self._sessions:
             return
-        if self.closed or not self._free:
+        if self.closed or not self.free:
             self._emit(Refused(command.session))
             return
         session = Session(
             id=command.session,
-            row=heapq.heappop(self._free),
+            row=0,
             pace=command.pace,
             lead_s=command.lead_ms / 1000,
             rate=self._rate,
@@ -116,21 +127,26 @@ class Roster:
             credit=None if command.credit_ms is None else self._samples(command.credit_ms),
             options=command.options,
             since=now,
+            lasting=command.lasting,
         )
         self._sessions[session.id] = session
-        self.fast += session.pace is Pace.FAST
         self._emit(Started(session.id, now - submitted_at))
-        row = self.row(session)
-        row.tenant = session
-        self.settle(row, now)
+        self.settle(self._seating.take(session), now)
 
     def _cancel(self, session: Session, successor: SlotOptions | None, now: float) -> None:
         self._emit(Cancelled(session.id, session.generation, kept=successor is not None))
+        self._seating.withdraw(session)
         if successor is None:
             self._release(session, now)
-        else:
-            session.restart(successor, now)
+            return
+        session.restart(successor, now)
+        if session.seated:
             self.settle(self.row(session), now)
+
+    def _park(self, session: Session, now: float) -> None:
+        if session.seated and session.fresh and not session.backlog:
+            self._emit(Parked(session.id, session.generation))
+            self.settle(self._seating.leave(session, State.PARKED), now)
 
     def _credit(self, session: Session, ms: float, now: float) -> None:
         if session.credit is None:
@@ -140,14 +156,16 @@ class Roster:
         session.credit += self._samples(ms)
 
     def _samples(self, ms: float) -> int:
-        return int(ms * self._rate / 1000)
+        return round(ms * self._rate / 1000)
 
     # -- text ----------------------------------------------------------------------------------------------------
 
-    def _speak(self, session: Session, command: Push | Flush | Finish, now: float) -> None:
+    def _speak(self, session: Session, command: Push | Flush | Finish, submitted_at: float, now: float) -> None:
         if session.finishing:
             return
-        if session.flushing or session.state is State.OPENING:
+        if session.state is State.PARKED and isinstance(command, Push) and command.entries:
+            self._seating.queue(session, submitted_at)
+        if session.flushing or session.state in (State.OPENING, State.WAITING):
             session.backlog.append(command)
             return
         match command:
@@ -160,17 +178,18 @@ class Roster:
 
     def _push(self, session: Session, entries: Sequence[Entry], now: float) -> None:
         if entries and self._engine_takes(session, now, lambda slot: self._engine.push(slot, entries)):
+            session.fresh = False
             self._wake(session, now)
 
     def _flush(self, session: Session, now: float) -> None:
-        if session.state is State.IDLE:  # everything is out already
+        if session.state in (State.IDLE, State.PARKED):  # everything is out already
             self._emit(Flushed(session.id, session.generation))
         elif self._engine_takes(session, now, self._engine.flush):
             session.flushing = True
             self._wake(session, now)
 
     def _finish(self, session: Session, now: float) -> None:
-        if session.state is State.IDLE:
+        if session.state in (State.IDLE, State.PARKED):
             self.end(session, now)
         elif self._engine_takes(session, now, self._engine.finish):
             session.finishing = True
@@ -184,8 +203,8 @@ class Roster:
 
     def _replay(self, session: Session, now: float) -> None:
         """Give the engine what had to wait, up to and including the next flush."""
-        while session.backlog and session.state not in (State.OPENING, State.GONE) and not session.flushing:
-            self._speak(session, session.backlog.popleft(), now)
+        while session.backlog and session.state in (State.IDLE, State.RUNNING, State.STALLED) and not session.flushing:
+            self._speak(session, session.backlog.popleft(), now, now)
 
     # -- what steps report ---------------------------------------------------------------------------------------
 
@@ -204,26 +223,27 @@ class Roster:
 
     def end(self, session: Session, now: float) -> None:
         self._emit(Ended(session.id, session.generation))
-        self._release(session, now)
+        session.finishing = True
+        if not session.lasting:
+            self._release(session, now)
+        elif session.seated:
+            self.settle(self._seating.leave(session, State.PARKED), now)
 
     def fail(self, session: Session, reason: str, now: float) -> None:
         self._emit(Failed(session.id, session.generation, reason))
         self._release(session, now)
 
     def cancel_all(self, now: float) -> None:
-        for session in list(self.sessions):
+        for session in list(self._sessions.values()):
             self._cancel(session, None, now)
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _release(self, session: Session, now: float) -> None:
-        session.state = State.GONE
         del self._sessions[session.id]
-        self.fast -= session.pace is Pace.FAST
-        row = self.row(session)
-        row.tenant = None
-        heapq.heappush(self._free, row.index)
-        self.settle(row, now)
+        if session.seated:
+            self.settle(self._seating.leave(session, State.GONE), now)
+        session.state = State.GONE
 
     def settle(self, row: Row, now: float) -> None:
         """Make the engine's slot follow its row's tenant, once no step of the slot is in flight."""

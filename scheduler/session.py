@@ -21,8 +21,16 @@ class State(enum.Enum):
     """A step would advance it."""
     STALLED = enum.auto()
     """It wants a word that is not there."""
+    PARKED = enum.auto()
+    """It has no row and wants none: nothing is said in this generation, or all of it."""
+    WAITING = enum.auto()
+    """It has no row and stands in line for one; text is kept back until it has."""
     GONE = enum.auto()
     """Its terminal event is out and its row is given back."""
+
+
+SEATED = frozenset({State.OPENING, State.IDLE, State.RUNNING, State.STALLED})
+"""States of a session that holds a row."""
 
 
 class Outlook(NamedTuple):
@@ -43,6 +51,7 @@ class Session:
 
     id: str
     row: int
+    """The one it holds; without one, the one it held last."""
     pace: Pace
     lead_s: float
     rate: int
@@ -56,7 +65,13 @@ class Session:
     """Of the current generation."""
     since: float
     """When it last became able to step: what a session without audio in hand has been waiting from."""
+    lasting: bool = False
+    """It outlives the end of a generation."""
+    asked_at: float = 0.0
+    """While it waits for a row: since when."""
     state: State = State.OPENING
+    fresh: bool = True
+    """No text was pushed in this generation."""
     held: bool = False
     flushing: bool = False
     """The engine owes a ``flushed``; later text waits in ``backlog``, so that its words do not depend on timing."""
@@ -91,10 +106,15 @@ class Session:
     def generation(self) -> int:
         return self.options.generation
 
+    @property
+    def seated(self) -> bool:
+        return self.state in SEATED
+
     def restart(self, options: SlotOptions, now: float) -> None:
         """Begin another generation; what was played of the last one no longer counts."""
         self.options = options
-        self.state = State.OPENING
+        self.state = State.OPENING if self.seated else State.PARKED
+        self.fresh = True
         self.flushing = self.finishing = False
         self.in_delay = True
         self.audio_in_flight = 0

@@ -22,6 +22,7 @@ from scheduler.messages import (
     Hold,
     Open,
     Pace,
+    Park,
     Push,
     Refused,
     Resume,
@@ -104,6 +105,9 @@ class Room:
     def cancel(self, session: str, successor: SlotOptions | None = None) -> None:
         self.submit(Cancel(session, successor))
 
+    def park(self, session: str, generation: int = 0) -> None:
+        self.submit(Park(session, generation))
+
     def credit(self, session: str, ms: float) -> None:
         self.submit(Credit(session, ms))
 
@@ -132,7 +136,7 @@ class Room:
     def run_out(self) -> None:
         """Until no session is left."""
         self.loop.tick()
-        self.run_until(lambda: self.loop.active == 0)
+        self.run_until(lambda: self.loop.active + self.loop.waiting == 0)
         self.loop.tick()
 
     # -- out ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from scheduler.messages import (
     Hold,
     Open,
     Pace,
+    Park,
+    Parked,
     Push,
     Refused,
     Resume,
@@ -44,10 +46,14 @@ class Watch:
     pace: Pace
     lead_s: float
     credit: int | None
+    lasting: bool = False
     generation: int = 0
     """Of the last ``Cancel`` submitted: what the caller speaks in."""
     heard_generation: int = 0
     started: bool = False
+    seated: bool = False
+    complete: bool = False
+    """``Ended`` came in this generation; a lasting session is still there."""
     ended: bool = False
     first_step: bool = False
     samples: int = 0
@@ -68,8 +74,14 @@ class Watch:
         assert not self.ended, f"{event} after the end"
         match event:
             case Started():
-                assert not self.started
-                self.started = True
+                assert not self.seated
+                assert not self.started or self.heard_generation in self.pushed, "a row, and nothing to say"
+                self.started = self.seated = True
+            case Parked():
+                self._speaks(event.generation)
+                assert self.seated
+                assert self.step == self.stalls == 0, "what the model has in mind is lost"
+                self.seated = False
             case Refused():
                 assert not self.started
                 self.ended = True
@@ -92,7 +104,8 @@ class Watch:
                 assert event.generation in self.closed
                 assert self.words[event.generation] == 0, "a word was not spoken"
                 assert self.flushes[event.generation] == 0, "a flush before the end was not answered"
-                self.ended = True
+                assert not self.complete, "ended twice"
+                self.complete, self.ended, self.seated = True, not self.lasting, False
             case Failed():
                 self._speaks(event.generation)
                 self.ended = True
@@ -100,7 +113,7 @@ class Watch:
                 self._speaks(event.generation)
                 self.ended = not event.kept
                 self.heard_generation += 1
-                self.step, self.played_until, self.stalls = 0, float("-inf"), 0
+                self.step, self.played_until, self.stalls, self.complete = 0, float("-inf"), 0, False
             case _:
                 raise AssertionError(event)
 
@@ -110,6 +123,7 @@ class Watch:
 
     def _frame(self, event: Frame, now: float) -> None:
         self._speaks(event.generation)
+        assert self.seated, "a frame without a row"
         assert event.frame.step == self.step + 1, "a frame is missing, twice, or out of order"
         self.step += 1
         assert self.stalls < self.texts[event.generation], "a frame between a stall and the next text"
@@ -162,13 +176,16 @@ class RandomCommands(RuleBasedStateMachine):
         credit_ms=st.sampled_from([None, None, 0.0, 200.0, 1000.0]),
         words=st.integers(0, 12),
         finish=st.booleans(),
+        lasting=st.booleans(),
     )
-    def open(self, pace: Pace, lead_ms: float, credit_ms: float | None, words: int, finish: bool) -> None:
+    def open(
+        self, pace: Pace, lead_ms: float, credit_ms: float | None, words: int, finish: bool, lasting: bool
+    ) -> None:
         name = f"s{self.number}"
         self.number += 1
         credit = None if credit_ms is None else int(credit_ms * RATE / 1000)
-        self.watches[name] = Watch(pace, lead_ms / 1000, credit)
-        self.room.submit(Open(name, options(seed=self.number), pace, lead_ms, credit_ms))
+        self.watches[name] = Watch(pace, lead_ms / 1000, credit, lasting)
+        self.room.submit(Open(name, options(seed=self.number), pace, lead_ms, credit_ms, lasting))
         self._push(name, (WORD,) * words)
         if finish:
             self._finish(name)
@@ -214,12 +231,19 @@ class RandomCommands(RuleBasedStateMachine):
             watch.generation += 1
             self.room.submit(Cancel(name, options(watch.generation, seed=9) if keep else None))
 
+    @rule(pick=st.integers(0, 7), interrupt=st.booleans())
+    def park(self, pick: int, interrupt: bool) -> None:
+        if name := self._some(pick):
+            if interrupt:
+                self.cancel(pick, keep=True)
+            self.room.submit(Park(name, self.watches[name].generation))
+
     @rule(pick=st.integers(0, 7), ms=st.sampled_from([10.0, 80.0, 500.0]))
     def grant(self, pick: int, ms: float) -> None:
         if name := self._some(pick):
             watch = self.watches[name]
             if watch.credit is not None:
-                watch.credit += int(ms * RATE / 1000)
+                watch.credit += round(ms * RATE / 1000)
             self.room.submit(Credit(name, ms))
 
     @rule(pick=st.integers(0, 7))
@@ -263,6 +287,8 @@ class RandomCommands(RuleBasedStateMachine):
                 self.watches[event.session].take(event, now)
             else:
                 assert event.active <= self.room.engine.capacity
+        rows = sum(watch.seated and not watch.ended for watch in self.watches.values())
+        assert rows <= self.room.engine.capacity
 
     def teardown(self) -> None:
         if not hasattr(self, "room"):
@@ -273,6 +299,11 @@ class RandomCommands(RuleBasedStateMachine):
             if watch.credit is not None:
                 watch.credit += 10**12
             self._finish(name)
+        self.room.run_out()
+        self.promises_hold()
+        for name in self._alive():
+            assert self.watches[name].complete, "no end"
+            self.room.submit(Cancel(name))
         self.room.run_out()
         self.promises_hold()
         assert [name for name, watch in self.watches.items() if not watch.ended] == [], "no end"
