@@ -21,6 +21,9 @@ from scheduler.session import Session, State
 
 log = logging.getLogger(__name__)
 
+RESTORE_PAUSE_S = 0.005
+"""Until the next look for time in which to rebuild a slot."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopRules:
@@ -87,7 +90,7 @@ class StepLoop:
         self._events: list[Event] = []
         self._flights: deque[Flight] = deque()
         self._inbox = Inbox(clock, rules.inbox)
-        self._roster = Roster(engine, self._emit)
+        self._roster = Roster(engine, clock, self._emit)
         self._costs = StepCosts(engine.capacity, rules.costs)
         self._admission = Admission(self._costs, frame_s, rules.headroom)
         self._policy = Policy(Beat(clock.now(), frame_s), reserve_s=rules.reserve_frames * frame_s)
@@ -97,6 +100,7 @@ class StepLoop:
         self._steps_to_refresh = rules.refresh_steps
         self._refreshed_at = self._collected_at = self._heartbeat = clock.now()
         self._failures = 0
+        self._pause_s = rules.idle_tick_s  # longest sleep that the last iteration allows
         self._stopping = False
 
     # -- any thread ----------------------------------------------------------------------------------------------
@@ -161,11 +165,12 @@ class StepLoop:
         self._deliver()
         self._schedule()
         self._step()
+        self._restore()
 
     def _receive(self) -> None:
         self._heartbeat = now = self._clock.now()
-        if not self._plan.rows:
-            self._inbox.wait(min(self._plan.wake_at, now + self._rules.idle_tick_s))
+        if not self._plan.rows and self._pause_s > 0.0:
+            self._inbox.wait(min(self._plan.wake_at, now + self._pause_s))
             self._heartbeat = now = self._clock.now()
         for command, submitted_at in self._inbox.drain():
             self._roster.apply(command, submitted_at, now)
@@ -191,6 +196,14 @@ class StepLoop:
         elif self._flights:
             self._collect(keep=0)
             self._plan = Plan([], text_only=False, wake_at=self._clock.now())  # made before these results were known
+
+    def _restore(self) -> None:
+        """What time the steps leave goes to sessions that come from elsewhere."""
+        self._pause_s = self._rules.idle_tick_s
+        if self._roster.restorer.busy:
+            now = self._clock.now()
+            worked = self._roster.restore(self._policy.spare_s(self._roster.sessions, now, self._costs), now)
+            self._pause_s = 0.0 if worked else RESTORE_PAUSE_S
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,28 @@ class Resume:
     session: str
 
 
-Command = Open | Push | Flush | Finish | Cancel | Park | Credit | Hold | Resume
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Take a row for a session that was begun elsewhere, and rebuild its slot. ``Started`` or ``Refused`` follows; then
+    ``Retold`` for the steps that were recorded, ``Restored``, and what would have followed there."""
+
+    open: Open
+    script: tuple[Push | Flush | Finish, ...]
+    """All text of the generation, or that from the word on with which the first record begins."""
+    answered: int
+    """Flushes of the script whose answer is out."""
+    records: tuple[bytes, ...]
+    first: int = 0
+    """Steps of the generation before the first record."""
+    sound_from: int | None = None
+    """Step from which the retold frames need their samples, not only their length; None: none do."""
+
+    @property
+    def session(self) -> str:
+        return self.open.session
+
+
+Command = Open | Restore | Push | Flush | Finish | Cancel | Park | Credit | Hold | Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +156,23 @@ class Frame:
     frame: SlotFrame
     lateness_s: float
     """How long after its playback deadline the frame was ready; negative = early; 0.0 for first audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retold:
+    """Frames that a restored session has sent before, elsewhere."""
+
+    session: str
+    generation: int
+    frames: tuple[SlotFrame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The session goes on from here."""
+
+    session: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,4 +231,18 @@ class StepReport:
     words: int = field(default=0)
 
 
-Event = Started | Parked | Refused | FirstStep | Frame | Stalled | Flushed | Ended | Cancelled | Failed | StepReport
+Event = (
+    Started
+    | Parked
+    | Refused
+    | FirstStep
+    | Frame
+    | Retold
+    | Restored
+    | Stalled
+    | Flushed
+    | Ended
+    | Cancelled
+    | Failed
+    | StepReport
+)

@@ -77,7 +77,7 @@ class Policy:
         if due.urgent_text and text_run < self._burst(due):
             due.urgent_text.sort()
             return Plan(_rows(due.urgent_text[: costs.text.part(len(due.urgent_text))]), True, now)
-        spare_s = self._spare_s(sessions, now, costs) if due.fast else 0.0
+        spare_s = self.spare_s(sessions, now, costs) if due.fast else 0.0
         if due.urgent or due.calm:
             return Plan(self._frames(due, spare_s, costs), False, now)
         return self._fast(due, spare_s, costs)
@@ -149,7 +149,7 @@ class Policy:
         size = curve.fit(min(self.fast_quantum_s, spare_s)) or int(curve.cost(1) <= spare_s)
         return Plan(_rows(alike[:size]), text_only, due.wake_at)
 
-    def _spare_s(self, sessions: Collection[Session], now: float, costs: StepCosts) -> float:
+    def spare_s(self, sessions: Collection[Session], now: float, costs: StepCosts) -> float:
         """How long a step may last that serves no live row, so that all live ones can still follow in time."""
         deadlines = [s.outlook.deadline for s in sessions if s.outlook and s.outlook.deadline < math.inf]
         return min(deadlines) - now - costs.frame.cost(len(deadlines)) if deadlines else math.inf

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from engine.contract import Entry, FrameEngine, SlotOptions
+from engine.contract import Entry, FrameEngine, SlotFrame, SlotOptions
+from scheduler.clock import Clock
 from scheduler.messages import (
     Cancel,
     Cancelled,
@@ -23,10 +24,12 @@ from scheduler.messages import (
     Parked,
     Push,
     Refused,
+    Restore,
     Resume,
     Stalled,
     Started,
 )
+from scheduler.restoring import Restoration, Restorer
 from scheduler.seating import Row, Seating
 from scheduler.session import Session, State
 
@@ -42,12 +45,13 @@ class Roster:
     An ``Open`` with the id of a session that is here does nothing either; ids are the caller's to keep apart.
     """
 
-    def __init__(self, engine: FrameEngine, emit: Callable[[Event], None]) -> None:
+    def __init__(self, engine: FrameEngine, clock: Clock, emit: Callable[[Event], None]) -> None:
         self._engine = engine
         self._emit = emit
         self._rate, self._frame_samples = engine.info.sample_rate, engine.info.frame_samples
         self._sessions: dict[str, Session] = {}
         self._seating = Seating(engine.capacity)
+        self.restorer = Restorer(engine, clock, emit)
         self.closed = False
         """No new sessions."""
 
@@ -86,7 +90,11 @@ class Roster:
 
     def apply(self, command: Command, submitted_at: float, now: float) -> None:
         if isinstance(command, Open):
-            self._open(command, submitted_at, now)
+            self._open(command, None, submitted_at, now)
+            return
+        if isinstance(command, Restore):
+            restoration = Restoration.of(command, self._engine.sound_reach)
+            self._open(command.open, restoration, submitted_at, now)
             return
         session = self._sessions.get(command.session)
         if session is None:
@@ -110,7 +118,7 @@ class Roster:
                     session.held = False
                     session.resume(now)
 
-    def _open(self, command: Open, submitted_at: float, now: float) -> None:
+    def _open(self, command: Open, restoration: Restoration | None, submitted_at: float, now: float) -> None:
         if command.session in self._sessions:
             return
         if self.closed or not self.free:
@@ -128,6 +136,7 @@ class Roster:
             options=command.options,
             since=now,
             lasting=command.lasting,
+            restoration=restoration,
         )
         self._sessions[session.id] = session
         self._emit(Started(session.id, now - submitted_at))
@@ -165,7 +174,7 @@ class Roster:
             return
         if session.state is State.PARKED and isinstance(command, Push) and command.entries:
             self._seating.queue(session, submitted_at)
-        if session.flushing or session.state in (State.OPENING, State.WAITING):
+        if session.flushing or session.state in (State.OPENING, State.WAITING, State.RESTORING):
             session.backlog.append(command)
             return
         match command:
@@ -257,9 +266,33 @@ class Roster:
             row.is_open = True
             tenant.state = State.IDLE
             tenant.outlook = None
-            self._replay(tenant, now)
+            if tenant.restoration is None:
+                self._replay(tenant, now)
+            else:
+                self._engine_takes(tenant, now, lambda _: self.restorer.begin(tenant))
 
-    def _engine_takes(self, session: Session, now: float, call: Callable[[int], None]) -> bool:
+    def restore(self, spare_s: float, now: float) -> bool:
+        """Rebuild a slice of the first session in line. False: there is no time for it."""
+        size = self.restorer.size(spare_s, self._frame_samples / self._rate)
+        if size == 0:
+            return False
+        session = self.restorer.first
+        work = session.restoration
+        if self._engine_takes(session, now, lambda _: self.restorer.work(size)) and session.restoration is None:
+            session.resume(now)
+            self._go_on(session, work.last if work else None, now)
+        return True
+
+    def _go_on(self, session: Session, last: SlotFrame | None, now: float) -> None:
+        """Its slot is as it was; what came with the last frame may not have been told."""
+        if last is not None and last.ended:
+            self.end(session, now)
+        elif last is not None and last.flushed and session.flushing:
+            self.flushed(session, now)
+        else:
+            self._replay(session, now)
+
+    def _engine_takes(self, session: Session, now: float, call: Callable[[int], object]) -> bool:
         """Call the engine for one session; whatever it raises costs that session alone."""
         try:
             call(session.row)

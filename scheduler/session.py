@@ -6,10 +6,13 @@ import enum
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.contract import SlotOptions
 from scheduler.messages import Finish, Flush, Pace, Push
+
+if TYPE_CHECKING:
+    from scheduler.restoring import Restoration
 
 
 class State(enum.Enum):
@@ -25,11 +28,13 @@ class State(enum.Enum):
     """It has no row and wants none: nothing is said in this generation, or all of it."""
     WAITING = enum.auto()
     """It has no row and stands in line for one; text is kept back until it has."""
+    RESTORING = enum.auto()
+    """Its slot is being rebuilt from records; text is kept back until it is."""
     GONE = enum.auto()
     """Its terminal event is out and its row is given back."""
 
 
-SEATED = frozenset({State.OPENING, State.IDLE, State.RUNNING, State.STALLED})
+SEATED = frozenset({State.OPENING, State.RESTORING, State.IDLE, State.RUNNING, State.STALLED})
 """States of a session that holds a row."""
 
 
@@ -93,6 +98,8 @@ class Session:
     """When the next sample is due: ``playback_start + sent / rate``."""
     resumed: bool = True
     """The next audio is the first after a pause: if playback ran dry meanwhile, it starts anew with it."""
+    restoration: Restoration | None = None
+    """What its slot is to be rebuilt from."""
     backlog: deque[Push | Flush | Finish] = field(default_factory=deque)
     outlook: Outlook | None = None
     """Set to None by whoever changes anything above."""
@@ -115,6 +122,7 @@ class Session:
         self.options = options
         self.state = State.OPENING if self.seated else State.PARKED
         self.fresh = True
+        self.restoration = None
         self.flushing = self.finishing = False
         self.in_delay = True
         self.audio_in_flight = 0
