@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import secrets
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -15,8 +16,8 @@ from typing import get_args
 from engine.contract import ModelInfo, SlotOptions
 from scheduler import messages as sched
 from scheduler.errors import InboxFull
-from worker.audio import Encoding as AudioEncoding
-from worker.audio import OutputChain
+from worker.audio.chain import OutputChain
+from worker.audio.encoders import Encoding as AudioEncoding
 from worker.bus import Bus, Message
 from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
@@ -170,6 +171,7 @@ class FrontDesk:
             engine=self._version,
             frame_ms=self._model.frame_ms,
             limits=self._offer.limits,
+            header=session.egress.header_bytes,
         )
         session.begin(ready)
         self._sessions[session_id], self._tenants[session_id] = session, tenant
@@ -188,8 +190,9 @@ class FrontDesk:
             model_rate=self._model.sample_rate,
             gain_db=settled.gain_db,
             trim_silence=settled.trim_silence,
+            stream=zlib.crc32(session_id.encode()),
         )
-        egress = Egress(self._bus, message.reply, content, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
+        egress = Egress(self._bus, message.reply, content, chain, audio, lambda: self._unheard(session_id))
         attributes: dict[str, float | str] = {
             "voice": settled.voice or "",
             "encoding": audio,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from worker.audio import Encoding as AudioEncoding
-from worker.audio import OutputChain
+from worker.audio.chain import OutputChain
 from worker.bus import Bus
 from worker.wire.codec import ContentType, encode, encode_audio
 from worker.wire.events import Audio, Cancelled, ControlEvent
@@ -30,18 +29,22 @@ class Egress:
         subject: str,
         content: ContentType,
         chain: OutputChain,
-        audio: AudioEncoding,
+        audio: str,
         on_unheard: Callable[[], None],
     ) -> None:
         self._bus, self._subject, self._content, self._chain = bus, subject, content, chain
         self._audio = audio
         self._watch = bus.watch(on_unheard)
-        self._sample_bytes = 4 if audio == "pcm_f32le" else 2
         self._since_probe = PROBE_EVERY_FRAMES
         self.seq = 0
         self.shed = 0
         self.sent_at = self.audio_at = asyncio.get_running_loop().time()
         """Loop times of the last event of any kind, and of the last audio."""
+
+    @property
+    def header_bytes(self) -> bytes:
+        """What a listener who comes late has to put before what he hears; empty for a format without a container."""
+        return self._chain.header_bytes
 
     @property
     def pts(self) -> int:
@@ -70,18 +73,20 @@ class Egress:
         start = self._chain.pts
         return self._send(self._chain.push(pcm), start, generation, announce)
 
-    def tail(self, generation: int, announce: Callable[[], None]) -> bool:
-        """What the resampler still holds. ``announce`` as in ``audio``."""
+    def tail(self, generation: int, announce: Callable[[], None], *, last: bool = False) -> bool:
+        """What resampler and encoder still hold; ``last``: no audio follows. ``announce`` as in ``audio``."""
         start = self._chain.pts
-        return self._send(self._chain.flush(), start, generation, announce)
+        return self._send(self._chain.finish() if last else self._chain.flush(), start, generation, announce)
 
     def media_ms(self, sample: int) -> float | None:
         """When a sample that was given to ``audio`` in the current generation is heard; None: not known yet."""
         return self._chain.media_ms(sample)
 
-    def drop_pending(self) -> None:
-        """A cancel: what the filters hold is discarded and takes no number."""
-        self._chain.reset()
+    def cut(self, generation: int, *, last: bool) -> None:
+        """The generation is over wherever it is: what the filters hold is discarded and takes no number, and a few
+        milliseconds lead what was sent to silence. ``last``: no audio follows."""
+        start = self._chain.pts
+        self._send(self._chain.cut(last=last), start, generation, lambda: None)
 
     def close(self) -> None:
         self._watch.close()
@@ -89,10 +94,8 @@ class Egress:
     def _send(self, payload: bytes, pts: int, generation: int, announce: Callable[[], None]) -> bool:
         if payload:
             announce()
-        room = (self._bus.max_message_bytes - HEADER_BYTES) // self._sample_bytes * self._sample_bytes
-        for at in range(0, len(payload), room):
-            self._publish(payload[at : at + room], pts, generation)
-            pts += min(room, len(payload) - at) // self._sample_bytes
+            for piece, start in self._chain.pieces(payload, pts, self._bus.max_message_bytes - HEADER_BYTES):
+                self._publish(piece, start, generation)
         return bool(payload)
 
     def _publish(self, payload: bytes, pts: int, generation: int) -> None:
@@ -104,5 +107,8 @@ class Egress:
             self._since_probe = 0
         self.sent_at = self.audio_at = asyncio.get_running_loop().time()
         reply = self._watch.subject if probe else ""
-        if not self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply, droppable=True):
+        droppable = self.seq > 1  # the first payload may hold the header that makes all others readable
+        if not self._bus.publish(
+            self._subject, packet.payload, headers=packet.headers, reply=reply, droppable=droppable
+        ):
             self.shed += 1

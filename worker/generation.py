@@ -107,10 +107,10 @@ class Generation:
         egress.event(events.Flushed(text_seq=seq, pts=egress.pts))
 
     def ended(self) -> None:
-        self._end_utterance()
+        self._end_utterance(last=True)
 
-    def _end_utterance(self) -> None:
-        self._stage.egress.tail(self.number, self._tell_marks)
+    def _end_utterance(self, *, last: bool = False) -> None:
+        self._stage.egress.tail(self.number, self._tell_marks, last=last)
         self._tell(self._marks.rest(self._sent_ms))
 
     # --- marks ----------------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ class LiveSession:
         self._generation.close()
         self._intake.begin_next()
         number = self._intake.generation
-        self.egress.drop_pending()
+        self.egress.cut(number - 1, last=not message.keep)
         self._tally.resume(self._p.now())
         self._p.telemetry.cancelled(self._span, number)
         self._last_cancel = self.egress.fitted(events.Cancelled(gen=number, spoken=spoken, unspoken=unspoken))
@@ -244,6 +244,7 @@ class LiveSession:
         self.over = True
         self._generation.close()
         self._tally.resume(self._p.now())
+        self.egress.cut(self._intake.generation, last=True)
         self.egress.event(events.End(reason=reason, usage=self.usage()))
         self._leave(reason, error)
 

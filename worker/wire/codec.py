@@ -41,6 +41,9 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 AUDIO_TYPES: Mapping[str, str] = {
     "pcm_s16le": "audio/x-pcm-s16le",
     "pcm_f32le": "audio/x-pcm-f32le",
+    "mulaw": "audio/PCMU",
+    "alaw": "audio/PCMA",
+    "opus": "audio/ogg; codecs=opus",
     "wav": "audio/wav",
 }
 _ENCODINGS_BY_TYPE = {media_type: encoding for encoding, media_type in AUDIO_TYPES.items()}

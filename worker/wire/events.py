@@ -5,6 +5,7 @@ Strict in their types, but unknown fields are passed over: a client reads the ev
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -50,6 +51,9 @@ class Ready(Options, Event):
     frame_ms: Milliseconds
     text_seq: Seq
     limits: Limits
+    header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9+/]+={0,2}$")
+    """Base64 of the container's header (WAV, Ogg), with which the first audio begins; who missed that puts it before
+    what he hears."""
 
     @classmethod
     def answering(
@@ -64,6 +68,7 @@ class Ready(Options, Event):
         frame_ms: float,
         limits: Limits,
         text_seq: int = 0,
+        header: bytes = b"",
     ) -> Ready:
         """``settled`` is what ``Offer.settle`` made of the request."""
         options = {name: getattr(settled, name) for name in Options.model_fields}
@@ -76,8 +81,13 @@ class Ready(Options, Event):
             frame_ms=frame_ms,
             limits=limits,
             text_seq=text_seq,
+            header=base64.b64encode(header).decode() if header else None,
             **options,
         )
+
+    @property
+    def header_bytes(self) -> bytes:
+        return base64.b64decode(self.header or "")
 
     def request(self, text: str | None = None, *, final: bool = False) -> Open:
         """The ``open`` that gives the same audio for the same text."""
@@ -197,7 +207,8 @@ EVENTS: tuple[type[ControlEvent], ...] = (Ready, Mark, NeedText, Flushed, Cancel
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Whole samples in the session's format. ``seq``: payloads before this one; ``pts``: index of its first sample."""
+    """Whole samples in the session's format, or whole Ogg pages. ``seq``: payloads before this one; ``pts``: index of
+    its first sample at the session's rate, for Opus too."""
 
     payload: bytes
     seq: int

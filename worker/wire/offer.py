@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from worker.sections import WorkerSettings
 
 PCM_RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
-FORMATS: Mapping[str, tuple[int, ...]] = {"pcm_s16le": PCM_RATES, "pcm_f32le": PCM_RATES, "wav": PCM_RATES}
-"""Encoding -> sample rates in Hz. ``wav`` is one streaming header, then pcm_s16le."""
+FORMATS: Mapping[str, tuple[int, ...]] = {
+    "pcm_s16le": PCM_RATES,
+    "pcm_f32le": PCM_RATES,
+    "mulaw": (8_000,),
+    "alaw": (8_000,),
+    "opus": (8_000, 16_000, 24_000, 48_000),
+    "wav": PCM_RATES,
+}
+"""Encoding -> sample rates in Hz. ``wav`` is one streaming header, then pcm_s16le; ``opus`` is in Ogg."""
 
 MODEL_OPTIONS = ("seed", "temperature", "top_k", "cfg", "padding_bonus", "padding_between", "max_padding")
 """Options that the loaded model honours or does not."""
