@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from worker.errors import WorkerError
-from worker.wire.events import Audio, Cancelled, End, Error, Flushed, NeedText, Pulse
+from worker.wire.events import Audio, Cancelled, End, Error, Flushed, Mark, NeedText, Pulse
 
 
 class ClientError(WorkerError):
@@ -46,19 +46,22 @@ class Gap:
     missing: int
 
 
-SpeechEvent = TimedAudio | Gap | NeedText | Flushed | Cancelled | Error | End | Pulse
+SpeechEvent = TimedAudio | Gap | Mark | NeedText | Flushed | Cancelled | Error | End | Pulse
 
 
 class Inlet:
     """Events between the connection's callback and the one reader.
 
-    Guarantees: audio comes out in the order of ``seq``, each payload once, none of a generation below ``gen``, and a
-    ``Gap`` stands where some are missing, at the end too. At most ``limit_bytes`` of audio wait; what exceeds that is
-    dropped, so that a reader who stops reading loses audio rather than memory. Everything else always fits.
+    Guarantees: audio comes out in the order of ``seq``, each payload once, none of a generation below ``gen`` (nor a
+    mark of one), and a ``Gap`` stands where some are missing, at the end too. At most ``limit_bytes`` of audio wait;
+    what exceeds that is dropped, so that a reader who stops reading loses audio rather than memory. Everything else
+    always fits.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, late: bool = False) -> None:
+        """``late``: the session may have begun before; what was missed then is no gap."""
         self._limit_bytes = limit_bytes
+        self._late = late
         self._events: deque[SpeechEvent] = deque()
         self._bytes = 0
         self._next_seq = 0
@@ -73,6 +76,9 @@ class Inlet:
         return self._bytes
 
     def put_audio(self, audio: TimedAudio) -> None:
+        if self._late:
+            self._late = False
+            self._next_seq = audio.seq
         self._last_seq = max(self._last_seq, audio.seq)
         if audio.seq < self._next_seq:
             return
@@ -84,7 +90,7 @@ class Inlet:
             self._bytes += len(audio.payload)
             self._append(audio)
 
-    def put(self, event: NeedText | Flushed | Cancelled | Error | Pulse) -> None:
+    def put(self, event: Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
         self._append(event)
 
     def end(self, event: End) -> None:
@@ -99,9 +105,11 @@ class Inlet:
         self._wake.set()
 
     def begin(self, gen: int) -> None:
-        """Audio of older generations is not wanted any more, what waits here included."""
+        """Audio and marks of older generations are not wanted any more, what waits here included."""
+        if gen == self.gen:
+            return
         self.gen = gen
-        kept = [event for event in self._events if not isinstance(event, Audio) or event.gen >= gen]
+        kept = [event for event in self._events if not _is_old(event, gen)]
         self._events = deque(kept)
         self._bytes = sum(len(event.payload) for event in kept if isinstance(event, Audio))
 
@@ -127,3 +135,8 @@ class Inlet:
     def _append(self, event: SpeechEvent) -> None:
         self._events.append(event)
         self._wake.set()
+
+
+def _is_old(event: SpeechEvent, gen: int) -> bool:
+    """A mark has come before its generation was cancelled, so it is of an older one."""
+    return isinstance(event, Mark) or (isinstance(event, Audio) and event.gen < gen)

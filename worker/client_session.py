@@ -14,7 +14,7 @@ from worker.client_line import Line, Patience
 from worker.client_outbox import Outbox, check_text
 from worker.errors import WireError
 from worker.wire.codec import decode_event
-from worker.wire.events import Audio, Cancelled, ControlEvent, End, Error, Flushed, NeedText, Pulse, Ready, Usage
+from worker.wire.events import Audio, Cancelled, ControlEvent, End, Error, Flushed, Mark, NeedText, Pulse, Ready, Usage
 from worker.wire.requests import Cancel, Open, Ping
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,8 @@ REFUSALS = 5
 class Speech:
     """A session; made by ``Client.open``, used on the event loop's thread by one reader.
 
-    As an async iterator it gives every event in order, ``End`` last; ``audio`` gives the audio alone. As a context
+    As an async iterator it gives every event in order, ``End`` last (``Mark`` too, of a session opened with
+    ``marks``); ``audio`` gives the audio alone. As a context
     manager it cancels the session if the block is left before the end.
 
     Guarantees to the producer: what it says arrives once and in order, whatever is lost on the way (a delta, a
@@ -151,8 +152,8 @@ class Speech:
             raise StopAsyncIteration
         return event
 
-    async def audio(self) -> AsyncIterator[TimedAudio]:
-        """Audio up to the end, whatever the reason of the end.
+    async def audio(self, on_mark: Callable[[Mark], None] | None = None) -> AsyncIterator[TimedAudio]:
+        """Audio up to the end, whatever the reason of the end. ``on_mark`` is called with each mark on the way.
 
         Raises AudioGap where some is missing; at the end the WireError that a session failed with, or that said that
         something was not taken; or as ``__anext__``.
@@ -162,6 +163,8 @@ class Speech:
             match event:
                 case TimedAudio(payload=payload) if payload:
                     yield event
+                case Mark() if on_mark is not None:
+                    on_mark(event)
                 case Gap():
                     raise AudioGap(event.seq, event.missing)
                 case Error():
@@ -247,6 +250,9 @@ class Speech:
         match event:
             case Audio():
                 self._hear_audio(event, at)
+            case Ready() if not self._outbox.awaits_cancelled:  # said again for those who come late
+                self._outbox.taken(event.text_seq)
+                self._line.progress()
             case Cancelled():
                 if self._outbox.cancelled(event.gen):
                     self._inlet.begin(self._outbox.gen)
@@ -257,6 +263,8 @@ class Speech:
                 self._end = event
                 self._inlet.end(event)
                 self._close()
+            case Mark() if not self._outbox.awaits_cancelled:
+                self._put(event)
             case NeedText() | Flushed() | Pulse() if not self._outbox.awaits_cancelled:
                 self._hear_progress(event)
 
@@ -300,7 +308,7 @@ class Speech:
         self._refusals += 1
         return not self._starved or self._refusals <= REFUSALS
 
-    def _put(self, event: NeedText | Flushed | Cancelled | Error | Pulse) -> None:
+    def _put(self, event: Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
         self._inlet.put(event)
         self._line.progress()
 

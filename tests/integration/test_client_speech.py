@@ -14,7 +14,7 @@ from worker.client import AudioGap, Client, Gap, TimedAudio
 from worker.connection import BusOptions
 from worker.embedded import EmbeddedServer
 from worker.errors import WireError
-from worker.wire.events import Cancelled, Error, Flushed, Limits, NeedText, Pulse
+from worker.wire.events import Cancelled, Error, Flushed, Limits, Mark, NeedText, Pulse
 from worker.wire.requests import Cancel, Credit, Finish, Flush, Open, Ping, Text
 
 SMALL = Limits(text_chars=50, buffer_chars=80, session_s=3600.0, idle_s=600.0)
@@ -252,17 +252,19 @@ async def test_a_barge_in_silences_the_old_generation_at_once(stage: Stage) -> N
     await speech.cancel(played_ms=80.0, keep=True)
     await speech.send("Four")
     assert speech.gen == 1
+    session.event(Mark(word="two", offset=4, start_ms=80.0, end_ms=None))  # of the old generation, like the next four
     session.audio()
-    session.event(NeedText(text_seq=1))  # of the old generation, like the next two
+    session.event(NeedText(text_seq=1))
     session.event(Flushed(text_seq=1, pts=0))
     session.event(Pulse(text_seq=1))
     session.event(Cancelled(gen=1, spoken="One", unspoken=" two three"))
+    session.event(Mark(word="Four", offset=0, start_ms=160.0, end_ms=None))
     session.audio(gen=1)
     session.event(Cancelled(gen=1, spoken="One", unspoken=" two three"))  # acknowledged again
     session.event(NeedText(text_seq=1))
     session.end()
     events = [event async for event in speech]
-    assert [type(event).__name__ for event in events] == ["Cancelled", "TimedAudio", "NeedText", "End"]
+    assert [type(event).__name__ for event in events] == ["Cancelled", "Mark", "TimedAudio", "NeedText", "End"]
     assert [await session.next() for _ in range(3)] == [
         Text(seq=0, text="One two three", gen=0),
         Cancel(gen=0, played_ms=80.0, keep=True),

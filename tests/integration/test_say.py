@@ -111,6 +111,26 @@ def test_options_reach_the_worker(inside: Inside) -> None:
     assert inside.say("--raw", "Thank you.", "--pace", "live").out == quick
 
 
+def test_marks_are_written_beside_the_speech(inside: Inside) -> None:
+    text = "Good morning. You owe $12.50."
+    done = inside.say(text, "--out", "a.wav", "--marks", "a.json")
+    assert done.code == 0, done.err
+    marks = json.loads(Path("a.json").read_bytes())
+    assert [mark["word"] for mark in marks] == text.split()
+    assert [text[mark["offset"] :].split()[0] for mark in marks] == text.split()
+    assert marks[-1]["end_ms"] == len(frames(Path("a.wav"))) / 48
+    assert inside.say(text, "--out", "a.wav", "--marks", "a.vtt").code == 0
+    captions = Path("a.vtt").read_text()
+    assert captions.startswith("WEBVTT\n\n00:00:00.0")
+    assert [line for line in captions.split("\n") if line and "-->" not in line][1:] == [
+        "Good morning.",
+        "You owe $12.50.",
+    ]
+    assert inside.say("***", "--out", "b.wav", "--marks", "b.srt").code == 1
+    assert inside.say("Hi.", "--out", "b.wav", "--marks", "no/such/b.srt").code == 1
+    assert sorted(os.listdir()) == ["a.json", "a.vtt", "a.wav"]
+
+
 def test_a_file_that_was_there_is_replaced_only_by_a_whole_one(inside: Inside) -> None:
     Path("speech.wav").write_bytes(b"old")
     assert inside.say("Hi.", "--out", "speech.wav", "--voice", "nobody").code == 1

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from worker.client_events import Gap, Inlet, SpeechEvent, TimedAudio, WorkerGone
-from worker.wire.events import Cancelled, End, NeedText, Usage
+from worker.wire.events import Cancelled, End, Mark, NeedText, Usage
 
 END = End(reason="finished", usage=Usage(characters=0, words=0, frames=0, audio_ms=0.0, queued_ms=0.0, stalled_ms=0.0))
 
@@ -57,15 +57,19 @@ async def test_what_does_not_fit_is_a_gap_at_the_end_too() -> None:
 async def test_a_new_generation_silences_the_old_one_without_a_gap() -> None:
     inlet = Inlet(4)
     inlet.put_audio(audio(0))
+    inlet.put(Mark(word="Old", offset=0, start_ms=0.0, end_ms=None))
     inlet.put(NeedText(text_seq=1))
     inlet.begin(1)
     assert inlet.waiting_bytes == 0
     inlet.put_audio(audio(1, gen=0))
     inlet.put(Cancelled(gen=1, spoken="", unspoken=""))
+    mark = Mark(word="New", offset=0, start_ms=80.0, end_ms=None)
+    inlet.put(mark)
     inlet.put_audio(audio(2, gen=1))
+    inlet.begin(1)
     inlet.end(END)
     cancelled = Cancelled(gen=1, spoken="", unspoken="")
-    assert await read(inlet) == [NeedText(text_seq=1), cancelled, audio(2, gen=1), END]
+    assert await read(inlet) == [NeedText(text_seq=1), cancelled, mark, audio(2, gen=1), END]
 
 
 async def test_a_failure_comes_after_what_had_arrived() -> None:

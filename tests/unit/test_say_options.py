@@ -31,6 +31,7 @@ def test_by_default_speech_is_made_as_fast_as_it_is_taken() -> None:
     assert made.credit_ms == 10_000
     assert (made.format.encoding, made.format.sample_rate) == ("pcm_s16le", 24_000)
     assert made.text is None
+    assert not made.marks
     assert (made.seed, made.voice, made.temperature, made.pronunciations) == (None, None, None, {})
 
 
@@ -43,6 +44,7 @@ def test_options_are_passed_on() -> None:
     assert (made.voice, made.language, made.seed, made.temperature, made.top_k) == ("v", "en", 7, 0.5, 3)
     assert (made.cfg, made.padding_bonus, made.padding_between, made.max_padding) == (2, -1.5, 1, 4)
     assert (made.gain_db, made.trim_silence, made.pace, made.format.sample_rate) == (-3, True, "live", 8000)
+    assert request("--marks", "a.SRT").marks
     assert request("--raw", "--encoding", "pcm_f32le").format.encoding == "pcm_f32le"
 
 
@@ -65,6 +67,7 @@ BAD = [
     (["--encoding", "mp3"], "--encoding: Input should be 'pcm_s16le' or 'pcm_f32le'"),
     (["--encoding", "pcm_f32le"], "--encoding: unsupported_format: pcm_f32le needs --raw"),
     (["--out", "a.mp3"], "--out: WAV is what can be written"),
+    (["--marks", "a.txt"], "--marks: is a file whose name ends in .json, .srt or .vtt"),
     (["--pace", "slow"], "--pace: Input should be"),
     (["--pronounce", "nginx"], "--pronounce: is WORD=SPELLING"),
     (["--pronounce", "=x"], "--pronounce: is WORD=SPELLING"),

@@ -11,6 +11,7 @@ from worker.cli.manuscript import Manuscript
 from worker.cli.sink import Sink
 from worker.client import Speech, TimedAudio
 from worker.errors import WorkerError
+from worker.wire.events import Mark
 
 CREDIT_MS = 10_000.0
 """Audio that the worker may be ahead of the sink."""
@@ -27,8 +28,14 @@ class Recital:
         self._pieces = aiter(text)
         self._sink = sink
         self._first = ""
+        self.marks: list[Mark] = []
+        """Those of a session opened with marks, as they came."""
         self._audio_s = 0.0
         self._heard_at = 0.0
+
+    @property
+    def audio_ms(self) -> float:
+        return 1000.0 * self._audio_s
 
     async def begin(self) -> None:
         """Wait for the first words. Raises CommandError if there are none."""
@@ -58,7 +65,7 @@ class Recital:
 
     async def _listen(self, speech: Speech, progress: Progress) -> None:
         owed_ms = 0.0
-        async for audio in speech.audio():
+        async for audio in speech.audio(self.marks.append):
             await self._sink.write(audio.payload)
             length_s = _seconds(speech, audio)
             self._audio_s += length_s

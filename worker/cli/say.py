@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import CliPositionalArg, CliSuppress, CliToggleFlag, NoDecode, SettingsConfigDict
 
 from worker import logs
+from worker.cli.captions import is_kind, written
 from worker.cli.command import Command, CommandError
 from worker.cli.manuscript import manuscript
 from worker.cli.reach import pool, refusal
@@ -102,6 +103,9 @@ class Say(Command):
     pronounce: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_pairs)] = Field(
         default=(), description="WORD=SPELLING: say a word as it is spelt there; may be repeated"
     )
+    marks: str | None = Field(
+        default=None, description="write when each word is heard: FILE.json, or captions to FILE.srt or FILE.vtt"
+    )
     tenant: str = Field(default="default", description="whose session it is")
     speed: CliSuppress[str | None] = None
 
@@ -118,6 +122,13 @@ class Say(Command):
         suffix = Path(value or "").suffix.lower()
         if suffix not in ("", ".wav", ".wave") and not info.data.get("raw"):
             raise PydanticCustomError("format", "WAV is what can be written, or with --raw samples without a header")
+        return value
+
+    @field_validator("marks")
+    @classmethod
+    def _known_captions(cls, value: str | None) -> str | None:
+        if value is not None and not is_kind(value):
+            raise PydanticCustomError("marks", "is a file whose name ends in .json, .srt or .vtt")
         return value
 
     @field_validator("rate")
@@ -162,12 +173,14 @@ class Say(Command):
         if typed:
             print("type what is to be said; Ctrl-D ends it", file=sys.stderr)
         shown = sys.stderr.isatty() and not typed and (text.chars is None or text.chars >= LONG_CHARS)
-        async with self._sink(out) as sink, pool(self, self.tenant) as client:
+        async with self._sink(out) as sink, self._marks_file() as file, pool(self, self.tenant) as client:
             recital = Recital(text, sink)
             await recital.begin()
             async with await self._open(client, request) as speech:
                 with progress_line(shown) as progress:
                     told = await recital.perform(speech, progress)
+            if file is not None:
+                await file.write(written(self.marks or "", recital.marks, recital.audio_ms))
         print(told if out == "-" else f"{told}; {out}", file=sys.stderr)
 
     async def _open(self, client: Client, request: Open) -> Speech:
@@ -190,6 +203,7 @@ class Say(Command):
                 format=AudioFormat(encoding=self.encoding, sample_rate=self.rate),
                 pronunciations=dict(pair.split("=", 1) for pair in self.pronounce),
                 pace=self.pace,
+                marks=self.marks is not None,
                 credit_ms=CREDIT_MS,
                 idle_timeout_s=LONG_S,
                 max_session_s=LONG_S,
@@ -206,6 +220,11 @@ class Say(Command):
             raise CommandError("standard output is a terminal: send it through a pipe, or name a file with --out")
         assert self.out is not None
         return self.out
+
+    def _marks_file(self) -> AbstractAsyncContextManager[Sink | None]:
+        if self.marks is None:
+            return contextlib.nullcontext()
+        return file_sink(Path(self.marks).expanduser(), self.rate, raw=True)
 
     def _sink(self, out: str) -> AbstractAsyncContextManager[Sink]:
         if out == "-":
