@@ -44,15 +44,21 @@ _WHITE = re.compile(r"[ \t\r\n]")
 __all__ = ["Bus", "Handler", "Message", "ReplyWatch", "Subscription"]
 
 
+def _nothing() -> None:
+    pass
+
+
 class ReplyWatch:
-    """A reply subject for published messages; ``callback`` is called for each one that nobody received (503)."""
+    """A reply subject for published messages; ``unheard`` is called for each one that nobody received (503), ``went``
+    and ``came`` when the server is lost or back."""
 
-    __slots__ = ("_bus", "_token", "subject")
+    __slots__ = ("_bus", "_token", "came", "subject", "unheard", "went")
 
-    def __init__(self, bus: Bus, token: str) -> None:
+    def __init__(self, bus: Bus, token: str, unheard: Hook, went: Hook, came: Hook) -> None:
         self._bus = bus
         self._token = token
         self.subject = f"{bus._inbox}.{token}"
+        self.unheard, self.went, self.came = unheard, went, came
 
     def close(self) -> None:
         self._bus._watches.pop(self._token, None)
@@ -67,7 +73,7 @@ class Bus:
         self._connection = Connection(options, self.stats, self, came=self._came, went=self._went)
         self._subscriptions: set[Subscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watches: dict[str, Hook] = {}
+        self._watches: dict[str, ReplyWatch] = {}
         self._watch_count = 0
         self._inbox = self.new_inbox()
         self._online_hooks: list[Hook] = []
@@ -149,12 +155,12 @@ class Bus:
             subscription.renew(self._connection.link)
         return subscription
 
-    def watch(self, callback: Hook) -> ReplyWatch:
-        """Publish with ``reply=watch.subject`` to learn, by a call of ``callback``, that nobody listens."""
+    def watch(self, unheard: Hook, *, went: Hook = _nothing, came: Hook = _nothing) -> ReplyWatch:
+        """Publish with ``reply=watch.subject`` to learn, by a call of ``unheard``, that nobody listens."""
         self._watch_count += 1
         token = str(self._watch_count)
-        self._watches[token] = callback
-        return ReplyWatch(self, token)
+        self._watches[token] = watch = ReplyWatch(self, token, unheard, went, came)
+        return watch
 
     def on_online(self, hook: Hook) -> None:
         """``hook`` is called after every reconnect, with all subscriptions in place."""
@@ -224,9 +230,9 @@ class Bus:
     # --- inbound ------------------------------------------------------------------------------------------------
 
     def _unheard(self, message: Message) -> None:
-        callback = self._watches.get(message.subject.rpartition(".")[2])
-        if callback is not None and message.no_responders:
-            callback()
+        watch = self._watches.get(message.subject.rpartition(".")[2])
+        if watch is not None and message.no_responders:
+            watch.unheard()
 
     def handler_failed(self, error: BaseException) -> None:
         """Says what and where, not with which words: an exception's text may quote a session's."""
@@ -243,9 +249,11 @@ class Bus:
         link = self._connection.link
         for subscription in list(self._subscriptions):
             subscription.renew(link)
+        self._call([watch.came for watch in self._watches.values()])
         self._call(self._online_hooks)
 
     def _went(self) -> None:
+        self._call([watch.went for watch in self._watches.values()])
         self._call(self._offline_hooks)
 
     async def reach(self, link: Link) -> None:
@@ -264,13 +272,18 @@ class Bus:
         del self._requests[link]
 
     async def _confirm(self) -> None:
-        while self._confirmations:
-            hooks, self._confirmations = self._confirmations, []
-            with contextlib.suppress(BusUnavailable):
-                await self.barrier()
-                await asyncio.sleep(0)  # what came before the pong is handed out by a task of its own
-                self._call(hooks)
-        self._confirming = False
+        try:
+            while self._confirmations:
+                hooks, self._confirmations = self._confirmations, []
+                with contextlib.suppress(BusUnavailable):
+                    await self.barrier()
+                    await asyncio.sleep(0)  # what came before the pong is handed out by a task of its own
+                    self._call(hooks)
+                    continue
+                if self.connected:  # it is only slow
+                    self._confirmations[:0] = hooks
+        finally:
+            self._confirming = False
 
     def _call(self, hooks: list[Hook]) -> None:
         for hook in list(hooks):

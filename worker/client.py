@@ -9,18 +9,30 @@ import secrets
 from types import TracebackType
 from typing import Self
 
-from worker.bus import Bus, Message
+from worker.bus import Bus, Message, Subscription
 from worker.client_events import AudioGap, ClientError, Gap, SpeechEvent, TimedAudio, WorkerGone
 from worker.client_line import Patience
+from worker.client_listener import Listening
 from worker.client_session import Speech
 from worker.connection import BusOptions
 from worker.errors import BusUnavailable, RequestTimeout, WireError, unsupported_option
 from worker.wire.codec import ContentType, decode_event, encode
 from worker.wire.events import Error, Info
 from worker.wire.requests import InfoRequest, Open
-from worker.wire.subjects import pool_subject
+from worker.wire.subjects import out_subject, pool_subject
 
-__all__ = ["AudioGap", "Client", "ClientError", "Gap", "Patience", "Speech", "SpeechEvent", "TimedAudio", "WorkerGone"]
+__all__ = [
+    "AudioGap",
+    "Client",
+    "ClientError",
+    "Gap",
+    "Listening",
+    "Patience",
+    "Speech",
+    "SpeechEvent",
+    "TimedAudio",
+    "WorkerGone",
+]
 
 GHOST_S = 60.0
 """How long an open that timed out may still come to life and be cancelled."""
@@ -29,16 +41,19 @@ OWN_INBOX = "_INBOX"
 
 
 class Client:
-    """One connection for any number of sessions, all of which are heard through one subscription."""
+    """One connection for any number of sessions, all of which are heard through one subscription, but for those that
+    others may hear too."""
 
     def __init__(self, bus: Bus, *, tenant: str, pool: str, patience: Patience) -> None:
         """``connect`` makes one."""
-        self._bus, self._patience = bus, patience
+        self._bus, self._tenant, self._patience = bus, tenant, patience
         self._open_subject = pool_subject("open", tenant, pool)
         self._info_subject = pool_subject("info", tenant, pool)
         self._loop = asyncio.get_running_loop()
         self._inbox = bus.new_inbox()
         self._speeches: dict[str, Speech] = {}
+        self._fanned: dict[str, Subscription] = {}
+        self._listenings: set[Listening] = set()
         self._opens = 0
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -101,9 +116,8 @@ class Client:
 
         Raises WireError (no_capacity at once if no slot is free), RequestTimeout, BusUnavailable, MessageTooLarge.
         """
-        for name in ("fanout", "resume"):
-            if getattr(request, name):
-                raise unsupported_option(name, "not supported by this client")
+        if request.resume:
+            raise unsupported_option("resume", "not supported by this client")
         attempts = 1 if request.session is not None else 1 + retries
         opened_at = self._loop.time()
         for attempt in range(attempts):
@@ -121,6 +135,24 @@ class Client:
                 await asyncio.sleep(random.uniform(0.0, timeout_s))
         raise RequestTimeout(self._open_subject, timeout_s)
 
+    async def listen(self, session: str, *, queue_bytes: int = QUEUE_BYTES) -> Listening:
+        """Hear a session that somebody opens with ``fanout``, or has opened. ``queue_bytes``: audio that may wait to be
+        read; what exceeds it is lost to this listener alone.
+
+        Raises WireError (bad_request: not a session's name), BusUnavailable.
+        """
+
+        def forget() -> None:
+            subscription.close()
+            self._listenings.discard(listening)
+
+        subject = out_subject(self._tenant, session)
+        listening = Listening(queue_bytes, tick_s=self._patience.tick_s, on_over=forget)
+        subscription = self._bus.subscribe(subject, listening.hear)
+        self._listenings.add(listening)
+        await self._bus.barrier()
+        return listening
+
     async def close(self) -> None:
         """Cancel what is live, then leave."""
         if self._ticker is not None:
@@ -128,6 +160,8 @@ class Client:
         for speech in list(self._speeches.values()):
             await speech.cancel()
             speech.fail(ClientError("the client was closed"))
+        for listening in list(self._listenings):
+            listening.fail(ClientError("the client was closed"))
         await self._bus.close()
 
     async def __aenter__(self) -> Self:
@@ -157,11 +191,25 @@ class Client:
             pings=pings,
             on_over=lambda: self._forget(token),
         )
+        if request.fanout:
+            self._hear_fanned(token, request)
         packet = encode(request, ContentType.MSGPACK)
         if not self._bus.publish(self._open_subject, packet.payload, headers=packet.headers, reply=reply):
+            self._forget(token)
             raise BusUnavailable("not connected")
         self._speeches[token] = speech
         return speech
+
+    def _hear_fanned(self, token: str, request: Open) -> None:
+        """Before the open is said: everything but its answer comes here."""
+        assert request.session is not None
+
+        def hear(message: Message) -> None:
+            speech = self._speeches.get(token)
+            if speech is not None:
+                speech.hear(message, 0, self._loop.time())
+
+        self._fanned[token] = self._bus.subscribe(out_subject(self._tenant, request.session), hear)
 
     def _give_up_on(self, speech: Speech) -> None:
         if speech.over:
@@ -171,6 +219,9 @@ class Client:
 
     def _forget(self, token: str) -> None:
         self._speeches.pop(token, None)
+        fanned = self._fanned.pop(token, None)
+        if fanned is not None:
+            fanned.close()
 
     # --- inbound ------------------------------------------------------------------------------------------------
 
@@ -188,3 +239,5 @@ class Client:
         self._ticker = self._loop.call_later(self._patience.tick_s, self._tick)
         for speech in list(self._speeches.values()):
             speech.tick()
+        for listening in list(self._listenings):
+            listening.tick()

@@ -192,7 +192,8 @@ class FrontDesk:
             trim_silence=settled.trim_silence,
             stream=zlib.crc32(session_id.encode()),
         )
-        egress = Egress(self._bus, message.reply, content, chain, audio, lambda: self._unheard(session_id))
+        out = subjects.out_subject(tenant, session_id) if settled.fanout else None
+        egress = Egress(self._bus, message.reply, content, chain, audio, out=out)
         attributes: dict[str, float | str] = {
             "voice": settled.voice or "",
             "encoding": audio,
@@ -321,11 +322,6 @@ class FrontDesk:
             while self._unsent:
                 self._submit_to(self._unsent[0])
                 self._unsent.popleft()
-
-    def _unheard(self, session_id: str) -> None:
-        session = self._sessions.get(session_id)
-        if session is not None:
-            session.unheard()
 
     # --- time -----------------------------------------------------------------------------------------------------
 

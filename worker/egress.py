@@ -1,4 +1,5 @@
-"""The way out of one session: every event on one subject, audio numbered, and whether anybody listens."""
+"""The way out of one session: every event on one subject, audio numbered, and ``ready`` said again to listeners who
+come late."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from collections.abc import Callable
 
 from worker.audio.chain import OutputChain
 from worker.bus import Bus
+from worker.connection import Hook
+from worker.route import Route
 from worker.wire.codec import ContentType, encode, encode_audio
-from worker.wire.events import Audio, Cancelled, ControlEvent
+from worker.wire.events import Audio, Cancelled, ControlEvent, Pulse, Ready
 
 PROBE_EVERY_FRAMES = 12
+READY_EVERY_S = 2.0
 HEADER_BYTES = 512
 """Room left for the headers of an audio message."""
 
@@ -18,23 +22,22 @@ HEADER_BYTES = 512
 class Egress:
     """Publishes one session's events in order. Nothing here waits.
 
-    ``seq`` counts the audio payloads handed to the bus, shed ones too, so a listener sees what it missed as a hole.
-    Every 12th payload, the first, and every ping asks for a reply that nobody gives: the server's 503 says that no one
-    listens, and ``on_unheard`` is called.
+    ``seq`` counts the audio payloads handed to the route, shed ones too, so a listener sees what it missed as a hole.
+    Every 12th payload, the first, every ping and, with ``out``, every ``ready`` asks for a reply that nobody gives: the
+    server's 503 says that no one listens.
     """
 
     def __init__(
-        self,
-        bus: Bus,
-        subject: str,
-        content: ContentType,
-        chain: OutputChain,
-        audio: str,
-        on_unheard: Callable[[], None],
+        self, bus: Bus, answer: str, content: ContentType, chain: OutputChain, audio: str, *, out: str | None = None
     ) -> None:
-        self._bus, self._subject, self._content, self._chain = bus, subject, content, chain
+        """``answer``: the open's reply subject, where all events go; with ``out``, where they go otherwise, ``ready``
+        alone."""
+        self._bus, self._answer, self._content, self._chain = bus, answer, content, chain
+        self._fanout = out is not None
         self._audio = audio
-        self._watch = bus.watch(on_unheard)
+        self._ready: Ready | None = None
+        self._ready_at = 0.0
+        self.route = Route(bus, out or answer)
         self._since_probe = PROBE_EVERY_FRAMES
         self.seq = 0
         self.shed = 0
@@ -51,11 +54,32 @@ class Egress:
         """Index of the next sample."""
         return self._chain.pts
 
-    def event(self, event: ControlEvent, probe: bool = False) -> bool:
-        packet = encode(event, self._content)
+    @property
+    def trimmed(self) -> int:
+        """Model samples that were taken off the beginning of the current generation so far."""
+        return self._chain.trimmed
+
+    def ready(self, event: Ready) -> None:
+        """Raises MessageTooLarge before anything is sent."""
+        if self._fanout:
+            packet = encode(event, self._content)
+            self._bus.publish(self._answer, packet.payload, headers=packet.headers)
+            self._ready, self._ready_at = event, asyncio.get_running_loop().time()
+        self.event(event, probe=self._fanout)
+
+    def remind(self, now: float, text_seq: int) -> None:
+        """To be called every second: ``ready`` again for listeners who came late, if it is time."""
+        if self._ready is not None and not self.route.withheld and now - self._ready_at > READY_EVERY_S - 0.5:
+            self._ready_at = now
+            self.event(self._ready.model_copy(update={"text_seq": text_seq}), probe=True)
+
+    def event(self, event: ControlEvent, probe: bool = False) -> None:
         self.sent_at = asyncio.get_running_loop().time()
-        reply = self._watch.subject if probe else ""
-        return self._bus.publish(self._subject, packet.payload, headers=packet.headers, reply=reply)
+        self.route.send(encode(event, self._content), probe=probe)
+
+    def ask(self, pulse: Pulse, answered: Hook) -> None:
+        """Whether anybody listens, past all that is withheld; ``answered`` is called after a 503, if there is one."""
+        self.route.ask(encode(pulse, self._content), answered)
 
     def fitted(self, event: Cancelled) -> Cancelled:
         """The event, its text cut to what one message takes: the oldest spoken words go first, then the last unspoken
@@ -88,9 +112,6 @@ class Egress:
         start = self._chain.pts
         self._send(self._chain.cut(last=last), start, generation, lambda: None)
 
-    def close(self) -> None:
-        self._watch.close()
-
     def _send(self, payload: bytes, pts: int, generation: int, announce: Callable[[], None]) -> bool:
         if payload:
             announce()
@@ -106,9 +127,6 @@ class Egress:
         if probe:
             self._since_probe = 0
         self.sent_at = self.audio_at = asyncio.get_running_loop().time()
-        reply = self._watch.subject if probe else ""
         droppable = self.seq > 1  # the first payload may hold the header that makes all others readable
-        if not self._bus.publish(
-            self._subject, packet.payload, headers=packet.headers, reply=reply, droppable=droppable
-        ):
+        if not self.route.send(packet, probe=probe, droppable=droppable):
             self.shed += 1

@@ -18,6 +18,7 @@ from engine.contract import SlotOptions
 from scheduler import messages as sched
 from scheduler.errors import InboxFull
 from worker.audience import Audience
+from worker.connection import Hook
 from worker.egress import Egress
 from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
 from worker.generation import Generation
@@ -50,7 +51,9 @@ class LiveSession:
         self.egress = egress
         self.over = False
         """``end`` is sent; the row may still be on its way back."""
-        self.audience = Audience(self._hold, self._resume, self._ping)
+        self.audience = Audience(
+            egress.route, hold=self._hold, resume=self._resume, probe=self._ask, gone=lambda: self.close("gone")
+        )
         self._options, self._span, self._p = options, span, plumbing
         self._tally = Tally(plumbing.now())
         self._intake = Intake()
@@ -77,8 +80,9 @@ class LiveSession:
         """Ask for a row and answer the open. Raises InboxFull or WireError; then nothing was sent, nothing is held."""
         try:
             self._ask_for_row()
+            self.audience.attend()
             try:
-                self.egress.event(ready)
+                self.egress.ready(ready)
             except MessageTooLarge as error:
                 self._p.submit(sched.Cancel(self.id))
                 raise too_large("the options, which ready repeats", error.limit, "bytes") from None
@@ -99,10 +103,10 @@ class LiveSession:
         """Once a second: silence, absent listeners, time limits."""
         if self.over:
             return
-        if self.audience.absent:
-            if self.audience.is_gone(now):
-                self.close("gone")
-        elif now - self.egress.sent_at >= PING_AFTER_S:
+        if self.audience.offline:
+            self._heard_at = self._texted_at = now  # nobody can be heard
+        self.egress.remind(now, self._intake.text_seq)
+        if not self.audience.absent and now - self.egress.sent_at >= PING_AFTER_S:
             self._ping()
         if now - self._tally.opened_at > self.settled.max_session_s:
             self.close("limit")
@@ -210,11 +214,6 @@ class LiveSession:
 
     # --- listeners ------------------------------------------------------------------------------------------------
 
-    def unheard(self) -> None:
-        """A 503 came back: nobody listens."""
-        if not self.over:
-            self.audience.unheard(self._p.now())
-
     def resume(self) -> None:
         """What waited to be sent is on its way."""
         if not self.over:
@@ -228,6 +227,9 @@ class LiveSession:
 
     def _ping(self) -> None:
         self.egress.event(events.Pulse(text_seq=self._intake.text_seq), probe=True)
+
+    def _ask(self, answered: Hook) -> None:
+        self.egress.ask(events.Pulse(text_seq=self._intake.text_seq), answered)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class LiveSession:
         self._leave(reason, error)
 
     def _leave(self, reason: events.EndReason, error: ErrorCode | None) -> None:
-        self.egress.close()
+        self.audience.leave()
         if self.egress.shed:
             self._p.telemetry.shed(self.egress.shed)
         self._p.telemetry.session_ended(self._span, reason, self.usage(), error)

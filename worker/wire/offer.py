@@ -36,7 +36,7 @@ class Offer:
     model: ModelInfo
     limits: Limits
     formats: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: FORMATS)
-    features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations", "marks"})
+    features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations", "marks", "fanout"})
     """Those of WORKER_OPTIONS that this worker honours."""
 
     @classmethod
