@@ -18,10 +18,11 @@ WIDTHS = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1, "wav": 2}
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 OPUS_RATES = (8_000, 16_000, 24_000, 48_000)
 FORMATS = [
-    *((encoding, rate) for encoding in ("pcm_s16le", "pcm_f32le", "wav") for rate in RATES),
+    *((encoding, rate) for encoding in ("pcm_s16le", "pcm_f32le") for rate in RATES),
     ("mulaw", 8_000),
     ("alaw", 8_000),
     *(("opus", rate) for rate in OPUS_RATES),
+    *(("wav", rate) for rate in RATES),
 ]
 """Every encoding and sample rate of the contract."""
 _RAW = {"pcm_s16le": "PCM_16", "pcm_f32le": "FLOAT", "mulaw": "ULAW", "alaw": "ALAW"}
@@ -42,7 +43,7 @@ def heard(encoding: str, rate: int, stream: bytes) -> Wave:
 
 def heard_by_ffmpeg(stream: bytes) -> Wave:
     """An Ogg Opus stream at 48 kHz."""
-    with av.open(io.BytesIO(stream)) as container:
+    with av.open(io.BytesIO(stream), "r") as container:
         frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
     return np.concatenate(frames).astype(np.float64) if frames else np.empty(0)
 

@@ -20,6 +20,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from scheduler.loop import LoopRules
+from tests.listening import pages
 from worker.sections import ModelSettings, NatsSettings, ProbesSettings, Settings
 from worker.service import Service, running
 
@@ -27,7 +28,8 @@ PATIENCE_S = 30.0
 """How long a test waits for what must come; a loaded machine is slow."""
 JSON = "application/json"
 MSGPACK = "application/msgpack"
-WIDTHS = {"audio/x-pcm-s16le": 2, "audio/x-pcm-f32le": 4, "audio/wav": 2}
+WIDTHS = {"audio/x-pcm-s16le": 2, "audio/x-pcm-f32le": 4, "audio/PCMU": 1, "audio/PCMA": 1, "audio/wav": 2}
+OGG = "audio/ogg; codecs=opus"
 WAV_HEADER_BYTES = 44
 
 Fields = dict[str, Any]
@@ -168,11 +170,15 @@ class Session:
         return np.frombuffer(self.pcm, "<i2").astype(np.float32) / np.float32(32_768.0)
 
     def sample_count(self) -> int:
-        """Checks that every payload holds whole samples, that ``seq`` has no hole and that ``pts`` counts them."""
+        """Checks that every payload holds whole samples or pages, that ``seq`` has no hole and that ``pts`` counts."""
         samples = 0
         for index, event in enumerate(self.audio):
             assert event.number("Tts-Seq") == index
             assert event.number("Tts-Pts") == samples
+            if event.headers["Content-Type"] == OGG:
+                granule = max(page.granule for page in pages(event.payload))
+                samples = (granule - 312) * self.ready["format"]["sample_rate"] // 48_000
+                continue
             payload = len(event.payload)
             if event.headers["Content-Type"] == "audio/wav" and index == 0:
                 payload -= WAV_HEADER_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -10,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.integration.live import JSON, MSGPACK, WAV_HEADER_BYTES, Heard, House, OpenRefused, Session
+from tests.integration.live import JSON, MSGPACK, Heard, House, OpenRefused, Session
+from tests.listening import FORMATS, heard
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "The line is open, please go ahead."
 FRAME_SAMPLES = 1920
-ENCODINGS = ("pcm_s16le", "pcm_f32le", "wav")
-RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 
 
 async def test_a_plain_text_open_is_answered_with_speech(home: House) -> None:
@@ -101,18 +101,18 @@ async def test_every_format_has_the_duration_of_the_speech(home: House) -> None:
         samples = session.sample_count()
         assert samples == round(plain.sample_count() * rate / 24_000)
         assert session.events[-1].fields["usage"]["audio_ms"] == pytest.approx(1000 * samples / rate)
-        pcm = session.pcm
+        header = base64.b64decode(session.ready.get("header", ""))
+        assert bool(header) is (encoding in ("wav", "opus"))
+        assert session.pcm.startswith(header)
         if encoding == "wav":
-            assert pcm[:4] == b"RIFF"
-            assert int.from_bytes(pcm[24:28], "little") == rate
-            assert pcm.count(b"RIFF") == 1
-            pcm = pcm[WAV_HEADER_BYTES:]
-        sound = np.frombuffer(pcm, "<f4" if encoding == "pcm_f32le" else "<i2").astype(np.float64)
-        sound = sound if encoding == "pcm_f32le" else sound / 32_768
+            assert session.pcm[:4] == b"RIFF"
+            assert int.from_bytes(session.pcm[24:28], "little") == rate
+            assert session.pcm.count(b"RIFF") == 1
+        sound = heard(encoding, rate, session.pcm)
         assert len(sound) == samples
         assert rms(sound) == pytest.approx(rms(plain.samples.astype(np.float64)), rel=0.15)
 
-    await asyncio.gather(*(check(encoding, rate) for encoding in ENCODINGS for rate in RATES))
+    await asyncio.gather(*(check(encoding, rate) for encoding, rate in FORMATS))
 
 
 def rms(sound: npt.NDArray[np.float64]) -> float:
@@ -169,8 +169,9 @@ async def test_finish_without_any_text_ends_with_no_frame(home: House) -> None:
 REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"format": {"encoding": "pcm_s16le", "sample_rate": 11_025}}, "unsupported_format", {}),
     ({"format": {"encoding": "pcm_s16le", "sample_rate": -(2**63)}}, "unsupported_format", {}),
-    ({"format": {"encoding": "mp3"}}, "unsupported_format", {"encodings": ["pcm_s16le", "pcm_f32le", "wav"]}),
-    ({"format": {"encoding": "mulaw", "sample_rate": 8000}}, "unsupported_format", {}),
+    ({"format": {"encoding": "mp3"}}, "unsupported_format", {"encodings": list(dict(FORMATS))}),
+    ({"format": {"encoding": "mulaw", "sample_rate": 16_000}}, "unsupported_format", {"sample_rates": [8_000]}),
+    ({"format": {"encoding": "opus", "sample_rate": 44_100}}, "unsupported_format", {}),
     ({"voice": "nobody"}, "voice_not_found", {"voices": ["default"]}),
     ({"language": "tlh"}, "unsupported_option", {"option": "language"}),
     ({"cfg": 2.0}, "unsupported_option", {"option": "cfg"}),
@@ -244,6 +245,6 @@ async def test_info_tells_what_is_offered(home: House) -> None:
         assert answer.headers == {"Tts-Event": "info", "Content-Type": MSGPACK if headers else JSON}
         assert info["voices"] == ["default"]
         assert info["languages"] == ["en"]
-        assert info["formats"].keys() == {"pcm_s16le", "pcm_f32le", "wav"}
+        assert {(name, rate) for name, rates in info["formats"].items() for rate in rates} == set(FORMATS)
         assert info["model"]["sample_rate"] == 24_000
         assert {"seed", "temperature", "gain_db", "marks"} <= set(info["options"])

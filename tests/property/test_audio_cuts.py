@@ -15,7 +15,7 @@ from worker.audio.chain import OutputChain
 from worker.audio.encoders import Encoding
 
 rates = st.sampled_from(RATES)
-formats: st.SearchStrategy[tuple[Encoding, int]] = st.sampled_from(FORMATS)  # type: ignore[arg-type]
+formats: st.SearchStrategy[tuple[Encoding, int]] = st.sampled_from(FORMATS)
 gains = st.sampled_from([0.0, -7.5, 12.0])
 
 

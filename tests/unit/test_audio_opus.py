@@ -22,7 +22,8 @@ def voice(seconds: float, pitch: float = 140.0) -> Wave:
     turns = 2 * np.pi * (pitch * at + 8 * np.sin(2 * np.pi * at))
     sound = sum(np.sin(k * turns) / k for k in range(1, 12))
     edge = np.minimum(1.0, np.minimum(np.arange(len(at)), np.arange(len(at))[::-1]) / 240)
-    return 6_000 * sound * edge
+    whole: Wave = 6_000 * sound * edge
+    return whole
 
 
 def frames(samples: Wave) -> list[bytes]:
