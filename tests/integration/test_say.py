@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soxr
 
 from tests.integration.say_stage import PATIENCE_S, SEED, Done, House, antiphon, first, frames, working
+from tests.listening import heard, pages
 from worker.cli.main import main
 
 LONG = (
@@ -105,10 +108,25 @@ def test_file_stdin_and_argument_give_the_same_speech(house: House, inside: Insi
 def test_options_reach_the_worker(inside: Inside) -> None:
     quick = inside.say("--raw", "Thank you.").out
     assert len(inside.say("--raw", "Thank you.", "--padding-between", "8").out) > len(quick)
-    narrow = inside.say("--raw", "Thank you.", "--rate", "8000", "--encoding", "pcm_f32le").out
+    narrow = inside.say("--raw", "Thank you.", "--rate", "8000", "--format", "pcm_f32le").out
     assert len(narrow) * 3 == len(quick) * 2
     assert inside.say("--raw", "Thank you.", "--pronounce", "Thank=Many thanks to").out != quick
     assert inside.say("--raw", "Thank you.", "--pace", "live").out == quick
+
+
+def test_files_and_pipes_hold_every_format_whole(inside: Inside) -> None:
+    """Case C20 for the others: nothing before, between or after; players show the right length."""
+    samples = np.frombuffer(inside.say("--raw", "Thank you.").out, "<i2").astype(np.float64) / 32_768
+    assert inside.say("Thank you.", "--out", "a.opus").code == 0
+    file, piped = Path("a.opus").read_bytes(), inside.say("Thank you.", "--format", "opus").out
+    assert len(heard("opus", 24_000, file)) == len(heard("opus", 24_000, piped)) == len(samples)
+    for stream in (file, piped):
+        found = pages(stream)
+        assert [(page.first, page.last) for page in found[:: len(found) - 1]] == [(True, False), (False, True)]
+    assert inside.say("Thank you.", "--out", "a.ul").code == 0
+    narrow, expected = heard("mulaw", 8_000, Path("a.ul").read_bytes()), soxr.resample(samples, 24_000, 8_000)
+    assert len(narrow) == -(-len(expected) // 160) * 160
+    assert np.abs(narrow[: len(expected)] - expected).max() < 0.03
 
 
 def test_marks_are_written_beside_the_speech(inside: Inside) -> None:

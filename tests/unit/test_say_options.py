@@ -45,7 +45,31 @@ def test_options_are_passed_on() -> None:
     assert (made.cfg, made.padding_bonus, made.padding_between, made.max_padding) == (2, -1.5, 1, 4)
     assert (made.gain_db, made.trim_silence, made.pace, made.format.sample_rate) == (-3, True, "live", 8000)
     assert request("--marks", "a.SRT").marks
-    assert request("--raw", "--encoding", "pcm_f32le").format.encoding == "pcm_f32le"
+    assert request("--raw", "--format", "pcm_f32le").format.encoding == "pcm_f32le"
+
+
+FORMS = [
+    ([], "pcm_s16le", 24_000),
+    (["--out", "a.wav", "--rate", "8000"], "pcm_s16le", 8_000),
+    (["--out", "-"], "pcm_s16le", 24_000),
+    (["--out", "A.OPUS"], "opus", 24_000),
+    (["--out", "a.ogg", "--rate", "48000"], "opus", 48_000),
+    (["--format", "opus"], "opus", 24_000),
+    (["--out", "a.ul"], "mulaw", 8_000),
+    (["--out", "a.al"], "alaw", 8_000),
+    (["--format", "mulaw", "--raw"], "mulaw", 8_000),
+    (["--format", "alaw", "--out", "a.dat"], "alaw", 8_000),
+    (["--format", "pcm_f32le", "--out", "a.raw"], "pcm_f32le", 24_000),
+    (["--out", "a.pcm"], "pcm_s16le", 24_000),
+    (["--raw", "--out", "a.xyz"], "pcm_s16le", 24_000),
+]
+
+
+@pytest.mark.parametrize(("argv", "encoding", "rate"), FORMS)
+def test_the_format_is_named_or_that_of_the_file(argv: list[str], encoding: str, rate: int) -> None:
+    """A WAV's samples are asked for bare: its sizes are known here alone."""
+    form = request(*argv).format
+    assert (form.encoding, form.sample_rate) == (encoding, rate)
 
 
 def test_pronunciations_are_pairs_and_may_hold_spaces_and_commas() -> None:
@@ -64,9 +88,13 @@ BAD = [
     (["--seed", "-1"], "--seed: Input should be greater than or equal to 0"),
     (["--seed", "x"], "--seed: Input should be a valid integer"),
     (["--rate", "12345"], "--rate: unsupported_format: one of 8000, 16000"),
-    (["--encoding", "mp3"], "--encoding: Input should be 'pcm_s16le' or 'pcm_f32le'"),
-    (["--encoding", "pcm_f32le"], "--encoding: unsupported_format: pcm_f32le needs --raw"),
-    (["--out", "a.mp3"], "--out: WAV is what can be written"),
+    (["--format", "mp3"], "--format: Input should be 'wav', 'opus'"),
+    (["--format", "opus", "--raw"], "--format: opus has a header"),
+    (["--format", "pcm_f32le", "--out", "a.wav"], "--out: a .wav file holds wav, not pcm_f32le"),
+    (["--format", "opus", "--out", "a.pcm"], "--out: a .pcm file holds pcm_s16le, not opus"),
+    (["--out", "a.mp3"], "--out: an unknown ending: one of .wav"),
+    (["--out", "a.ul", "--rate", "16000"], "--rate: unsupported_format: one of 8000 in mulaw"),
+    (["--format", "opus", "--rate", "44100"], "--rate: unsupported_format: one of 8000, 16000, 24000, 48000 in opus"),
     (["--marks", "a.txt"], "--marks: is a file whose name ends in .json, .srt or .vtt"),
     (["--pace", "slow"], "--pace: Input should be"),
     (["--pronounce", "nginx"], "--pronounce: is WORD=SPELLING"),

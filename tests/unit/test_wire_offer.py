@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.contract import ModelInfo, SlotOptions
+from tests.listening import FORMATS
 from worker.errors import WireError
 from worker.wire.codec import decode_open
 from worker.wire.events import Limits, Ready
@@ -71,16 +72,25 @@ def test_a_language_is_one_of_the_models() -> None:
     assert refused(language="tlh").detail == {"option": "language"}
 
 
-@pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le", "wav"])
-@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 44_100, 48_000])
+@pytest.mark.parametrize(("encoding", "rate"), FORMATS)
 def test_formats_that_are_offered(encoding: str, rate: int) -> None:
     assert settled(format={"encoding": encoding, "sample_rate": rate}).format.sample_rate == rate
 
 
-@pytest.mark.parametrize("encoding", ["mulaw", "alaw", "opus", "mp3", "", "PCM_S16LE"])
+@pytest.mark.parametrize("encoding", ["mp3", "ulaw", "", "PCM_S16LE"])
 def test_formats_that_are_not(encoding: str) -> None:
     error = refused(format={"encoding": encoding, "sample_rate": 8_000})
-    assert (error.code, error.detail) == ("unsupported_format", {"encodings": ["pcm_s16le", "pcm_f32le", "wav"]})
+    encodings = ["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus", "wav"]
+    assert (error.code, error.detail) == ("unsupported_format", {"encodings": encodings})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "rates"),
+    [("mulaw", [8_000]), ("alaw", [8_000]), ("opus", [8_000, 16_000, 24_000, 48_000])],
+)
+def test_rates_that_a_format_has_not(encoding: str, rates: list[int]) -> None:
+    error = refused(format={"encoding": encoding, "sample_rate": 22_050})
+    assert (error.code, error.detail) == ("unsupported_format", {"sample_rates": rates})
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1, 11_025, 10**9, 2**63])

@@ -62,6 +62,15 @@ class OutputChain:
         """Index, at the output rate, of the next sample to come out."""
         return self._encoder.pts
 
+    @property
+    def remembers(self) -> bool:
+        """Whether what comes out depends on more of what was pushed than how much it was."""
+        return self._plain is None
+
+    def resume_at(self, pts: int) -> None:
+        """What another chain has sent ends here. An Ogg stream goes on with the packet that it has."""
+        self._encoder.skip(pts - self._encoder.pts)
+
     def push(self, pcm: bytes) -> bytes:
         """Model audio (little-endian int16) in, payload out; it may be empty, while filters fill or silence lasts."""
         assert len(pcm) % 2 == 0, "whole samples only"

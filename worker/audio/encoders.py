@@ -46,6 +46,10 @@ class Encoder(Protocol):
         """The same, and the end of the container. Nothing may follow."""
         ...
 
+    def skip(self, samples: int) -> None:
+        """So many have been sent that did not come from here; where samples are not counted by pages."""
+        ...
+
 
 class Pcm:
     """int16 or float32 samples; ``header`` goes before the first of them."""
@@ -75,6 +79,9 @@ class Pcm:
     def finish(self) -> bytes:
         return b""
 
+    def skip(self, samples: int) -> None:
+        self.pts = self.position = self.pts + samples
+
 
 class G711:
     """One byte a sample. The end of each utterance is filled up to a whole 20 ms frame, so that a gateway that packs
@@ -96,6 +103,9 @@ class G711:
 
     def finish(self) -> bytes:
         return self.flush()
+
+    def skip(self, samples: int) -> None:
+        self.pts = self.position = self.pts + samples
 
     def _counted(self, payload: bytes) -> bytes:
         self.pts += len(payload)

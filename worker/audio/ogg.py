@@ -43,6 +43,23 @@ def opus_header(*, stream: int, pre_skip: int, sample_rate: int, encoder: str) -
     )
 
 
+def last_granule(pages: bytes) -> int:
+    """Of the last page. Raises ValueError for what is not whole pages."""
+    granule, at = 0, 0
+    while at < len(pages):
+        try:
+            magic, _, _, granule, _, _, _, segments = _PAGE.unpack_from(pages, at)
+        except struct.error:
+            raise ValueError("not a whole Ogg page") from None
+        if magic != b"OggS":
+            raise ValueError("not an Ogg page")
+        lacing = at + _PAGE.size
+        at = lacing + segments + sum(pages[lacing : lacing + segments])
+    if at != len(pages):
+        raise ValueError("not a whole Ogg page")
+    return granule
+
+
 def _checksum(data: bytes) -> int:
     """CRC-32 as Ogg has it: zlib's polynomial, but from the highest bit down, from 0 and without the final inversion.
     zlib takes the lowest bit first, so it gets every byte mirrored and its result is mirrored back."""

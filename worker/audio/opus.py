@@ -80,6 +80,9 @@ class OggOpus:
         self._finished = True
         return self._pages_of(packets, last_granule=self._content * GRANULE_RATE // self._rate + PRE_SKIP)
 
+    def skip(self, samples: int) -> None:
+        """A page has its place in the stream: what is counted is what its packets hold."""
+
     def _drained(self) -> list[bytes]:
         """Packets that bring out all that was pushed; at least one."""
         needed = self._content + self._skip - self._packets * self._packet

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
+from worker.audio.extent import samples_in
 from worker.cli.command import CommandError
 from worker.cli.manuscript import Manuscript
 from worker.cli.sink import Sink
@@ -92,7 +93,8 @@ class Recital:
 
 def _seconds(speech: Speech, audio: TimedAudio) -> float:
     form = speech.ready.format
-    return len(audio.payload) / (4 if form.encoding == "pcm_f32le" else 2) / form.sample_rate
+    samples = samples_in(audio.payload, encoding=form.encoding, sample_rate=form.sample_rate, pts=audio.pts)
+    return samples / form.sample_rate
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pydantic_settings import CliPositionalArg, CliSuppress, CliToggleFlag, NoDe
 from worker import logs
 from worker.cli.captions import is_kind, written
 from worker.cli.command import Command, CommandError
+from worker.cli.formats import CONTAINERS, ENDINGS, Format, by_ending, clash, usual_ending, usual_rate
 from worker.cli.manuscript import manuscript
 from worker.cli.reach import pool, refusal
 from worker.cli.recital import CREDIT_MS, Recital, progress_line
@@ -27,10 +28,10 @@ from worker.client import Client, Speech
 from worker.errors import WireError
 from worker.layers import Problem, SettingsError, flag
 from worker.sections import TelemetrySettings
-from worker.wire.offer import PCM_RATES
+from worker.wire.offer import FORMATS
 from worker.wire.requests import AudioFormat, Open
 
-DEFAULT_OUT = "speech.wav"
+DEFAULT_OUT = "speech"
 LONG_CHARS = 1_000
 """From here on a progress line is worth it."""
 OPEN_S = 2.0
@@ -68,8 +69,9 @@ class Say(Command):
     """Speak TEXT, a file, or what comes through standard input while it is being written.
 
     The speech goes to speech.wav, or to --out FILE; where standard output is a pipe or a file and --out is not given,
-    it goes there, as a WAV stream or, with --raw, as bare samples. Whatever else there is to say goes to standard
-    error. A file appears whole or not at all.
+    it goes there. The format is --format's or the file name's: .wav, .opus, .ogg, .ul, .al, .pcm; without either it is
+    WAV, in a pipe as a stream; --raw means bare samples. Whatever else there is to say goes to standard error. A file
+    appears whole or not at all.
 
     Speech is made as fast as the machine can, no more than ten seconds ahead of what is taken from us, so a player at
     the end of a pipe sets the pace; with --pace live it comes as it is heard.
@@ -83,13 +85,15 @@ class Say(Command):
     text: CliPositionalArg[str | None] = Field(default=None, description="what to say; - or nothing: standard input")
     file: str | None = Field(default=None, description="say what this file holds; - is standard input")
     raw: CliToggleFlag[bool] = Field(default=False, description="samples without a header, for programs")
+    format: Format | None = Field(default=None, description="of the speech (default: by the file's name, else wav)")
     out: str | None = Field(
         default=None, description="where the speech goes; - is standard output (default: speech.wav, or the pipe)"
     )
     voice: str | None = Field(default=None, description="one of those that `antiphon voices` lists")
     language: str | None = Field(default=None, description="of the text")
-    rate: int = Field(default=24_000, description="samples per second")
-    encoding: Literal["pcm_s16le", "pcm_f32le"] = Field(default="pcm_s16le", description="of the samples")
+    rate: int | None = Field(
+        default=None, description="samples per second (default: 24000; 8000 in mulaw and alaw)", validate_default=True
+    )
     pace: Literal["fast", "live"] = Field(default="fast", description="as fast as possible, or as it is heard")
     seed: int | None = Field(default=None, description="the same seed gives the same speech; unset: random")
     temperature: float | None = Field(default=None, description="how freely it speaks; 0: the likeliest way")
@@ -116,12 +120,23 @@ class Say(Command):
             raise PydanticCustomError("conflict", "cannot be combined with a text")
         return value
 
+    @field_validator("format")
+    @classmethod
+    def _has_no_header(cls, value: Format | None, info: ValidationInfo) -> Format | None:
+        if value in CONTAINERS and info.data.get("raw"):
+            raise PydanticCustomError("format", f"{value} has a header, which --raw leaves out")
+        return value
+
     @field_validator("out")
     @classmethod
     def _known_kind(cls, value: str | None, info: ValidationInfo) -> str | None:
-        suffix = Path(value or "").suffix.lower()
-        if suffix not in ("", ".wav", ".wave") and not info.data.get("raw"):
-            raise PydanticCustomError("format", "WAV is what can be written, or with --raw samples without a header")
+        if value is None or info.data.get("raw"):
+            return value
+        form, suffix = info.data.get("format"), Path(value).suffix
+        if form is None and suffix and by_ending(value) is None:
+            raise PydanticCustomError("format", f"an unknown ending: one of {' '.join(ENDINGS)}, or name a --format")
+        if form is not None and (why := clash(form, value)) is not None:
+            raise PydanticCustomError("format", why)
         return value
 
     @field_validator("marks")
@@ -133,17 +148,12 @@ class Say(Command):
 
     @field_validator("rate")
     @classmethod
-    def _known_rate(cls, value: int) -> int:
-        if value not in PCM_RATES:
-            raise PydanticCustomError("rate", f"unsupported_format: one of {', '.join(map(str, PCM_RATES))}")
-        return value
-
-    @field_validator("encoding")
-    @classmethod
-    def _fits_a_wav(cls, value: str, info: ValidationInfo) -> str:
-        if value != "pcm_s16le" and not info.data.get("raw"):
-            raise PydanticCustomError("format", f"unsupported_format: {value} needs --raw; a WAV holds pcm_s16le")
-        return value
+    def _known_rate(cls, value: int | None, info: ValidationInfo) -> int:
+        form = _format(info.data.get("format"), info.data.get("out"), raw=info.data.get("raw", False))
+        if value is not None and value not in FORMATS[form]:
+            rates = ", ".join(map(str, FORMATS[form]))
+            raise PydanticCustomError("rate", f"unsupported_format: one of {rates} in {form}")
+        return value or usual_rate(form)
 
     @field_validator("speed")
     @classmethod
@@ -200,7 +210,7 @@ class Say(Command):
         try:
             return Open(
                 **options,
-                format=AudioFormat(encoding=self.encoding, sample_rate=self.rate),
+                format=AudioFormat(encoding="pcm_s16le" if self._form == "wav" else self._form, sample_rate=self._rate),
                 pronunciations=dict(pair.split("=", 1) for pair in self.pronounce),
                 pace=self.pace,
                 marks=self.marks is not None,
@@ -211,11 +221,20 @@ class Say(Command):
         except ValidationError as error:
             raise SettingsError(*_problems(error)) from None
 
+    @property
+    def _form(self) -> Format:
+        return _format(self.format, self.out, raw=self.raw)
+
+    @property
+    def _rate(self) -> int:
+        assert self.rate is not None, "validated"
+        return self.rate
+
     def _out(self) -> str:
         """Raises CommandError."""
         tty = sys.stdout.isatty()
         if self.out is None and not (self.raw and tty):
-            return DEFAULT_OUT if tty else "-"
+            return DEFAULT_OUT + usual_ending(self._form) if tty else "-"
         if tty and self.out in (None, "-"):
             raise CommandError("standard output is a terminal: send it through a pipe, or name a file with --out")
         assert self.out is not None
@@ -224,12 +243,20 @@ class Say(Command):
     def _marks_file(self) -> AbstractAsyncContextManager[Sink | None]:
         if self.marks is None:
             return contextlib.nullcontext()
-        return file_sink(Path(self.marks).expanduser(), self.rate, raw=True)
+        return file_sink(Path(self.marks).expanduser(), self._rate, raw=True)
 
     def _sink(self, out: str) -> AbstractAsyncContextManager[Sink]:
+        """A WAV's header is ours, for its sizes; every other format is written as it comes."""
+        bare = self._form != "wav"
         if out == "-":
-            return stdout_sink(self.rate, raw=self.raw)
-        return file_sink(Path(out).expanduser(), self.rate, raw=self.raw)
+            return stdout_sink(self._rate, raw=bare)
+        return file_sink(Path(out).expanduser(), self._rate, raw=bare)
+
+
+def _format(chosen: Format | None, out: str | None, *, raw: bool) -> Format:
+    if chosen is not None or raw:
+        return chosen or "pcm_s16le"
+    return by_ending(out or "") or "wav"
 
 
 def _problems(error: ValidationError) -> Iterator[Problem]:
