@@ -92,6 +92,8 @@ class SlotFrame:
     """A value of the row was not finite; the generation cannot go on."""
     record: bytes = b""
     """Of a committed step of a recorded generation: what ``rebuild`` needs of it, opaque."""
+    pause: bool = False
+    """The text machine popped a break at this step: the word before it is over."""
 
 
 class FrameEngine(Protocol):

@@ -242,6 +242,7 @@ class DsmEngine:
             pcm=sound.numpy().tobytes(),
             model_start=max(start, 0),
             word=bool(report[Report.WORD]),
+            pause=bool(report[Report.PAUSE]),
             flushed=flushed,
             ended=ended,
             failed=bool(report[Report.FAILED]),

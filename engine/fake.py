@@ -211,16 +211,18 @@ class FakeEngine:
         wants = slot.step >= slot.wants_at and slot.end_step is None
         if slot.asleep or slot.ended or (wants and not self._ready(slot)):
             return SlotFrame(index, False, slot.step, b"", 0, False)
+        taken = slot.taken
         word = self._pop(slot) if wants else False
+        pause = slot.taken > taken and not word
         heard = slot.step - self._lag
         slot.step += 1
         flushed, ended = self._tail_out(slot)
         if heard < 0:
-            return SlotFrame(index, True, slot.step, b"", 0, word, flushed, ended)
+            return SlotFrame(index, True, slot.step, b"", 0, word, flushed, ended, pause=pause)
         start = heard * self._info.frame_samples - self._overlap
         samples = self._info.frame_samples + min(start, 0) + (self._overlap if flushed or ended else 0)
         pcm = self._silence[: 2 * samples] or pattern(slot.options, slot.step, samples)
-        return SlotFrame(index, True, slot.step, pcm, max(start, 0), word, flushed, ended)
+        return SlotFrame(index, True, slot.step, pcm, max(start, 0), word, flushed, ended, pause=pause)
 
     def _ready(self, slot: _Slot) -> bool:
         if slot.finished or slot.flushes:

@@ -36,6 +36,7 @@ class Report(enum.IntEnum):
     ENTRIES_TAKEN = 9
     WORDS_TAKEN = 10
     NEW = 11  # the text head chose a new word
+    PAUSE = 12  # a break was taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +249,13 @@ class FusedStep:
         columns = [commit, machine.word & commit, done & ~flushed, flushed, ~finite, heard]
         reads = (Field.CUR, Field.AHEAD, Field.ENTRIES_TAKEN, Field.WORDS_TAKEN)
         rows = [*(column.long() for column in columns), step, *(state[:, field] for field in reads)]
-        rows.append((sampled == NEW_WORD).long())
+        old = self._buffers.text.state[slots]
+        paused = commit & ~machine.word & (state[:, Field.ENTRIES_TAKEN] > old[:, Field.ENTRIES_TAKEN])
+        rows += [(sampled == NEW_WORD).long(), paused.long()]
         report = torch.stack(rows, dim=1)
         state = state.clone()
         state[:, Field.END_STEP] = torch.where(flushed, -1, end)
         state[:, Field.FLUSH_AT] = torch.where(flushed, -1, state[:, Field.FLUSH_AT])
         state[:, Field.MUTE_UNTIL] = torch.where(flushed, step, state[:, Field.MUTE_UNTIL])
-        old = self._buffers.text.state[slots]
         self._buffers.text.state[slots] = torch.where(commit[:, None], state, old)
         return report

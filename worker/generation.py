@@ -27,10 +27,9 @@ class Generation:
         self._needy = False  # the engine waits for text, and the producer has not been told
         self._stage = stage
         self._flushes: deque[int] = deque()  # the text_seq of each that is not answered yet
-        plumbing = stage.plumbing
-        self._marks = Marks(stage.egress.media_ms, 1000.0 * plumbing.frame_samples / plumbing.sample_rate)
+        self._marks = Marks(stage.egress.media_ms)
         outlet = Outlet(self._push, self._tell_need, self._unreadable)
-        self._narration = Narration(stage.opening, plumbing.reader, outlet, self._marks)
+        self._narration = Narration(stage.opening, stage.plumbing.reader, outlet, self._marks)
 
     # --- text -----------------------------------------------------------------------------------------------------
 
@@ -74,6 +73,8 @@ class Generation:
         if frame.word:
             tally.words += 1
             self._narration.word_taken((frame.step - 1) * plumbing.frame_samples)
+        if frame.pause:
+            self._marks.pause((frame.step - 1) * plumbing.frame_samples)
         if not frame.pcm:
             return
         self._marks.send(frame)

@@ -35,13 +35,13 @@ class Marks:
     flush or the end, where the audio ends. What one number or abbreviation speaks is one word of the text.
     """
 
-    def __init__(self, media_ms: Callable[[int], float | None], frame_ms: float) -> None:
+    def __init__(self, media_ms: Callable[[int], float | None]) -> None:
         """``media_ms``: when a sample that was sent, counted within the generation, is heard; None: not known yet."""
-        self._media_ms, self._frame_ms = media_ms, frame_ms
+        self._media_ms = media_ms
         self._playhead = Playhead()
         self._waiting: deque[SourceWord] = deque()
         self._begun: list[int] = []  # for each spoken word that the engine has taken, its model sample
-        self._pauses: dict[int, int] = {}  # spoken words before a break -> its steps
+        self._paused: dict[int, int] = {}  # spoken words before a break -> its model sample
         self._told: list[Told] = []
 
     # --- what is known --------------------------------------------------------------------------------------------
@@ -50,13 +50,13 @@ class Marks:
         """The next words of the text."""
         self._waiting.extend(words)
 
-    def pause(self, spoken: int, steps: int) -> None:
-        """A break of so many steps follows that many spoken words."""
-        self._pauses[spoken] = self._pauses.get(spoken, 0) + steps
-
     def take(self, model_sample: int) -> None:
         """The engine begins the next spoken word; it will be heard from that sample on."""
         self._begun.append(model_sample)
+
+    def pause(self, model_sample: int) -> None:
+        """The engine begins a break; the last word is over there."""
+        self._paused.setdefault(len(self._begun), model_sample)
 
     def send(self, frame: SlotFrame) -> None:
         """A frame with audio goes into the output chain."""
@@ -99,12 +99,16 @@ class Marks:
     def _start_ms(self, word: SourceWord) -> float | None:
         if word.first is None or word.first >= len(self._begun):
             return None
-        media_ms = self._media_ms(self._playhead.place(self._begun[word.first]))
-        return None if media_ms is None else round(media_ms, 3)
+        return self._heard_ms(self._begun[word.first])
 
     def _end_ms(self, start: float) -> float | None:
-        """Of the word that was told last: where the next one begins, or the break before that."""
-        if not self._waiting or (following := self._start_ms(self._waiting[0])) is None:
+        """Of the word that was told last: where a break or the next word begins."""
+        if not self._waiting or (following := self._waiting[0]).first is None:
             return None
-        steps = self._pauses.get(self._waiting[0].first or 0, 0)
-        return max(start, round(following - steps * self._frame_ms, 3))
+        paused = self._paused.get(following.first)
+        end = self._start_ms(following) if paused is None else self._heard_ms(paused)
+        return None if end is None else max(start, end)
+
+    def _heard_ms(self, model_sample: int) -> float | None:
+        media_ms = self._media_ms(self._playhead.place(model_sample))
+        return None if media_ms is None else round(media_ms, 3)

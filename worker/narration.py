@@ -117,6 +117,11 @@ class Narration:
         """Text is still on its way to the engine."""
         return bool(self._waiting) or self._running is not None
 
+    async def read(self) -> None:
+        """Return when nothing is on its way."""
+        while self._running is not None:
+            await asyncio.wait({self._running})
+
     def feed(self, delta: str) -> None:
         if not delta:
             return
@@ -211,10 +216,6 @@ class Narration:
             return
         self._marks.read(read.words)
         self._ends.extend((word.first, word.end) for word in read.words if word.first is not None)
-        for piece in read.pieces:
-            if piece.entry.is_word:
-                self._given += 1
-            else:
-                self._marks.pause(self._given, piece.entry.padding)
+        self._given += sum(piece.entry.is_word for piece in read.pieces)
         if read.pieces:
             self._outlet.entries(tuple(piece.entry for piece in read.pieces))

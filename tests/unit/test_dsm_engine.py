@@ -152,3 +152,18 @@ def test_a_word_of_too_many_tokens_is_refused(engine: DsmEngine) -> None:
     engine.open(0, options(engine, 1))
     with pytest.raises(AssertionError, match="tokens in a word"):
         engine.push(0, [Entry(tuple(range(4, 1000)))])
+
+
+def test_a_break_is_told_at_the_step_that_takes_it(engine: DsmEngine) -> None:
+    """Also behind the last word, and not while a step waits for the word after it."""
+    one, two, three = words(3)
+    engine.open(0, options(engine, 5))
+    engine.push(0, [one, Entry((), 4), two, three, Entry((), 9)])
+    waiting = run_to_stall(engine, 0)
+    engine.finish(0)
+    frames = [*waiting, *run_to_end(engine, 0)]
+    engine.close(0)
+    told = [("word" if frame.word else "pause", frame.step) for frame in frames if frame.word or frame.pause]
+    assert [kind for kind, _ in told] == ["word", "pause", "word", "word", "pause"]
+    steps = [at for _, at in told]
+    assert steps[0] < steps[1] <= steps[2] - 4

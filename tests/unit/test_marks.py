@@ -1,4 +1,4 @@
-"""Marks of one generation: 80 ms a step, a millisecond a sample of the model, so that times are easy to read."""
+"""Marks of one generation, with a millisecond a sample of the model, so that times are easy to read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(marks: list[Mark]) -> list[tuple[str, float, float | None]]:
 
 
 def test_a_mark_is_due_with_the_audio_that_holds_its_beginning() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read(spoken("aa", "bb"))
     marks.take(80)
     sound(marks, 0, 80)
@@ -39,20 +39,33 @@ def test_a_mark_is_due_with_the_audio_that_holds_its_beginning() -> None:
     assert told(marks.due(240.0)) == [("bb", 160.0, None)], "its end is not known"
 
 
-def test_the_end_before_a_break_is_where_the_break_begins() -> None:
-    marks = Marks(float, 80.0)
+def test_a_word_ends_where_a_break_begins() -> None:
+    marks = Marks(float)
     marks.read(spoken("aa", "bb", "cc"))
-    marks.pause(1, 6)
-    marks.pause(1, 2)
-    marks.pause(2, 100)
-    for sample in (0, 1_000, 1_080):
+    marks.take(0)
+    marks.pause(80)
+    marks.pause(160)
+    sound(marks, 0, 80)
+    assert told(marks.due(80.0)) == [("aa", 0.0, 80.0)], "before it is known when the next one begins"
+    for sample in (1_000, 1_080):
         marks.take(sample)
-    sound(marks, 0, 2_000)
-    assert told(marks.due(2_000.0)) == [("aa", 0.0, 360.0), ("bb", 1_000.0, 1_000.0), ("cc", 1_080.0, None)]
+    sound(marks, 80, 2_000)
+    assert told(marks.due(2_000.0)) == [("bb", 1_000.0, 1_080.0), ("cc", 1_080.0, None)]
+
+
+def test_a_break_inside_a_word_does_not_end_it() -> None:
+    marks = Marks(float)
+    marks.read([SourceWord("so\u2014on", 0, 5, 0, True), SourceWord("ok", 6, 8, 2, True)])
+    marks.take(0)
+    marks.pause(100)
+    marks.take(300)
+    marks.take(400)
+    sound(marks, 0, 500)
+    assert told(marks.due(100.0)) == [("so\u2014on", 0.0, 400.0)]
 
 
 def test_several_spoken_words_are_one_mark_and_several_written_ones_may_share_a_spoken_one() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read(
         [SourceWord("$12.50", 0, 6, 0, True), SourceWord("p.", 7, 9, 5, True), SourceWord("m.", 10, 12, 5, True)]
     )
@@ -63,7 +76,7 @@ def test_several_spoken_words_are_one_mark_and_several_written_ones_may_share_a_
 
 
 def test_a_word_that_speaks_nothing_stands_where_the_next_one_begins() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read([*spoken("aa"), silent("*", 3, 1), SourceWord("bb", 5, 7, 1, True)])
     marks.take(0)
     sound(marks, 0, 400)
@@ -77,7 +90,7 @@ def test_a_word_that_speaks_nothing_stands_where_the_next_one_begins() -> None:
 
 
 def test_a_word_that_speaks_nothing_before_a_flush_stands_where_the_audio_ends() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read([*spoken("aa"), silent("*", 3, None), SourceWord("bb", 5, 7, 1, True)])
     marks.take(0)
     sound(marks, 0, 300)
@@ -89,7 +102,7 @@ def test_a_word_that_speaks_nothing_before_a_flush_stands_where_the_audio_ends()
 
 
 def test_a_text_of_nothing_to_speak_is_told_at_its_end() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read([silent("*", 0, None), silent("-", 2, None)])
     assert marks.due(0.0) == []
     assert told(marks.rest(0.0)) == [("*", 0.0, 0.0), ("-", 0.0, 0.0)]
@@ -99,7 +112,7 @@ def test_a_text_of_nothing_to_speak_is_told_at_its_end() -> None:
 def test_while_the_beginning_is_not_known_nothing_is_due() -> None:
     """Leading silence is being taken off."""
     known = False
-    marks = Marks(lambda sample: max(0.0, sample - 90.0) if known else None, 80.0)
+    marks = Marks(lambda sample: max(0.0, sample - 90.0) if known else None)
     marks.read(spoken("aa", "bb"))
     marks.take(80)
     marks.take(160)
@@ -110,14 +123,14 @@ def test_while_the_beginning_is_not_known_nothing_is_due() -> None:
 
 
 def test_what_never_began_to_sound_is_told_at_the_end() -> None:
-    marks = Marks(lambda sample: None, 80.0)
+    marks = Marks(lambda sample: None)
     marks.read(spoken("aa"))
     marks.take(80)
     assert told(marks.rest(0.0)) == [("aa", 0.0, None)]
 
 
 def test_what_a_flush_leaves_out_is_left_out_of_the_times() -> None:
-    marks = Marks(float, 80.0)
+    marks = Marks(float)
     marks.read(spoken("aa", "bb"))
     marks.take(80)
     sound(marks, 0, 400)

@@ -91,7 +91,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 def marks() -> Marks:
     """A sample of the model is a millisecond."""
-    return Marks(float, 80.0)
+    return Marks(float)
 
 
 def narration(ear: Ear, executor: ThreadPoolExecutor, light: bool = True, known: Marks | None = None) -> Narration:

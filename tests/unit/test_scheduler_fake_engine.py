@@ -170,3 +170,11 @@ def test_steps_cost_what_was_ordered() -> None:
     engine.push(1, [WORD] * 9)
     engine.collect(engine.launch([0, 1]))
     assert spent == [(1, 0)] * 5 + [(1, 1)]
+
+
+def test_a_break_is_told_at_the_step_that_takes_it() -> None:
+    engine = engine_with()
+    engine.push(0, [WORD, Entry((), 3), WORD])
+    engine.finish(0)
+    told = [(frame.word, frame.pause) for frame in steps(engine) if frame.word or frame.pause]
+    assert told == [(True, False), (False, True), (True, False)]
