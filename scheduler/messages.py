@@ -181,6 +181,9 @@ class Stalled:
 
     session: str
     generation: int
+    heard: int
+    """How many ``Push``, ``Flush`` and ``Finish`` of the generation had been taken before; a later one has crossed with
+    this and ended the stall already."""
 
 
 @dataclass(frozen=True, slots=True)

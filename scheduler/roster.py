@@ -103,6 +103,7 @@ class Roster:
         match command:
             case Push() | Flush() | Finish():
                 if command.generation == session.generation:
+                    session.heard += 1
                     self._speak(session, command, submitted_at, now)
             case Cancel():
                 self._cancel(session, command.successor, now)
@@ -222,7 +223,7 @@ class Roster:
             self.fail(session, "the engine stalled though no more text was to come", now)
         else:
             session.state = State.STALLED
-            self._emit(Stalled(session.id, session.generation))
+            self._emit(Stalled(session.id, session.generation, session.heard))
 
     def flushed(self, session: Session, now: float) -> None:
         session.flushing = False

@@ -75,6 +75,8 @@ class Session:
     asked_at: float = 0.0
     """While it waits for a row: since when."""
     state: State = State.OPENING
+    heard: int = 0
+    """Commands about text taken in this generation."""
     fresh: bool = True
     """No text was pushed in this generation."""
     held: bool = False
@@ -122,6 +124,7 @@ class Session:
         self.options = options
         self.state = State.OPENING if self.seated else State.PARKED
         self.fresh = True
+        self.heard = 0
         self.restoration = None
         self.flushing = self.finishing = False
         self.in_delay = True

@@ -18,7 +18,7 @@ def test_a_stall_is_reported_once_and_nothing_follows_until_text_comes(run_ahead
     room.open("a", words=3)
     room.run(4.0)
     assert room.kinds("a") == ["Started", "FirstStep", "Stalled"]
-    assert room.of("a")[-1] == Stalled("a", 0)
+    assert room.of("a")[-1] == Stalled("a", 0, 1)
     assert sum(frame.frame.word for frame in room.frames("a")) == 2, "the last word waits for the next"
     steps = len(room.engine.stepped)
     room.run(5.0)

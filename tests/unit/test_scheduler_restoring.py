@@ -88,7 +88,7 @@ def test_a_session_that_was_stalled_says_so_again_and_takes_more_text() -> None:
     room = Room(overlap=720)
     room.submit(Restore(OPEN, script, 0, records))
     room.run(1.0)
-    assert alike(told(room)) == [Stalled("s", 0)]
+    assert alike(told(room)) == [Stalled("s", 0, 0)]
     room.submit(push(1), Finish("s", 0))
     room.run_out()
     assert told(room)[-1] == Ended("s", 0)
