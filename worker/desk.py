@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import get_args
+from typing import Any, get_args
 
 from engine.contract import ModelInfo, SlotOptions
 from scheduler import messages as sched
@@ -23,8 +23,11 @@ from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
 from worker.narration import Opening
 from worker.plumbing import Plumbing
+from worker.relocation import Arrival, Relocation
+from worker.seat import Place
 from worker.sections import Settings
 from worker.session import LiveSession
+from worker.stream import JournalStream
 from worker.telemetry import Telemetry
 from worker.tokens import SlotTokens
 from worker.wire import codec, events, subjects
@@ -57,17 +60,20 @@ class FrontDesk:
         reader: Executor,
         version: str,
         slots: int,
+        journal: JournalStream | None = None,
     ) -> None:
         """``limit``: sessions that admission allows now; ``slots``: rows of the engine; ``opening``: how the text of
-        such a session is read, or WireError; ``reader``: where, if it is long."""
-        self._bus, self._settings, self._model, self._telemetry = bus, settings, model, telemetry
-        self._submit_to, self._limit_now, self._version, self._slots = submit, limit, version, slots
+        such a session is read, or WireError; ``reader``: where, if it is long; ``journal``: where resumable sessions
+        are kept, if there are any."""
+        self._bus, self._settings, self.model, self._telemetry = bus, settings, model, telemetry
+        self._submit_to, self._limit_now, self.version, self._slots = submit, limit, version, slots
         self._opening = opening
         worker = settings.worker
-        self._offer = Offer.of(model, worker)
+        self._offer = Offer.of(model, worker, resume=journal is not None)
         self._sessions: dict[str, LiveSession] = {}
         self._tenants: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
+        self._full_bytes = min(EGRESS_FULL_BYTES, settings.nats.pending_bytes // 2)  # before anything is shed
         self._plumbing = Plumbing(
             submit=self._submit,
             reader=reader,
@@ -77,8 +83,11 @@ class FrontDesk:
             sample_rate=model.sample_rate,
             text_chars=worker.text_chars,
             buffer_chars=worker.buffer_chars,
-            egress_full=lambda: bus.pending_bytes > EGRESS_FULL_BYTES,
+            may_park=lambda: len(self._sessions) - self._occupied() < slots,
+            rows_changed=self.retarget,
+            egress_full=lambda: bus.pending_bytes > self._full_bytes,
         )
+        self._relocation = None if journal is None else Relocation(self, journal, bus, settings)
         self._tokens = SlotTokens(bus, subjects.pool_wildcard("open", worker.pool), "tts", self._open)
         self._unsent: deque[sched.Cancel] = deque()
         self._draining = False
@@ -90,6 +99,9 @@ class FrontDesk:
     def sessions(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: str) -> LiveSession | None:
+        return self._sessions.get(session_id)
+
     @property
     def draining(self) -> bool:
         return self._draining
@@ -100,7 +112,9 @@ class FrontDesk:
         self._bus.subscribe(subjects.input_wildcard(worker.id), self._input)
         self._bus.subscribe(subjects.pool_wildcard("info", worker.pool), self._info, queue="tts-info")
         self._bus.on_online(self._telemetry.reconnected)
-        self._retarget()
+        if self._relocation is not None:
+            self._relocation.start()
+        self.retarget()
         self._every(TICK_S, self._tick)
         self._every(EGRESS_POLL_S, self._relieve)
 
@@ -108,6 +122,8 @@ class FrontDesk:
         """Take no more sessions; return when the last has ended, or end them (``shutdown``) when the time is up."""
         self._draining = True
         await self._tokens.aclose()
+        if self._relocation is not None:
+            self._relocation.leave()
         try:
             async with asyncio.timeout(grace_s):
                 await self._emptied.wait()
@@ -123,6 +139,8 @@ class FrontDesk:
             session.close("shutdown")
         for timer in self._timers:
             timer.cancel()
+        if self._relocation is not None:
+            await self._relocation.stop()
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -130,19 +148,23 @@ class FrontDesk:
         tenant = ""
         try:
             tenant = subjects.parse_pool_subject("open", message.subject).tenant
-            if not self._may_answer(tenant, message.reply):
+            handed_over = codec.HANDOVER_HEADER in message.headers
+            if not handed_over and not self.may_answer(tenant, message.reply):
                 self._tokens.refuse()
                 return
             self._accept(tenant, message)
         except WireError as error:
-            self._refuse(tenant, message, error)
+            self.refuse(tenant, message, error)
         except InboxFull:
-            self._refuse(tenant, message, WireError("no_capacity", "the worker is busy"))
+            self.refuse(tenant, message, WireError("no_capacity", "the worker is busy"))
         except Exception:  # the root of a request: whoever sent it is told
             log.exception("an open failed")
-            self._refuse(tenant, message, WireError("internal", "the request could not be carried out"))
+            self.refuse(tenant, message, WireError("internal", "the request could not be carried out"))
 
-    def _refuse(self, tenant: str, message: Message, error: WireError) -> None:
+    def refuse(self, tenant: str, message: Message, error: WireError) -> None:
+        if codec.HANDOVER_HEADER in message.headers:
+            self._tokens.give_back()
+            return  # whoever leaves asks again
         if error.code == "no_capacity":
             self._tokens.give_back()
         else:
@@ -156,61 +178,81 @@ class FrontDesk:
         content = codec.content_type_of(message.headers, message.payload).answer
         request = codec.decode_open(message.headers, message.payload)
         settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
-        if self._draining or len(self._sessions) >= self._limit_now():
+        if self._draining or self._occupied() >= self._limit_now():
             raise WireError("no_capacity", "no free slot")
-        session_id = settled.session or secrets.token_urlsafe(16)
+        arrival = Arrival(tenant, settled, message, content, codec.HANDOVER_HEADER in message.headers)
+        if self._relocation is not None and settled.resume and settled.session is not None:
+            self._relocation.admit(arrival)
+        else:
+            self.begin(arrival)
+
+    def begin(self, arrival: Arrival) -> None:
+        """A session that nobody has begun. Raises WireError, InboxFull."""
+        session_id = arrival.settled.session or secrets.token_urlsafe(16)
         if session_id in self._sessions:
             raise bad_request("a session of this name is live", field="session")
-        session = self._make(session_id, tenant, settled, message, content)
-        ready = events.Ready.answering(
-            settled,
-            session=session_id,
-            input=subjects.input_subject(tenant, self._settings.worker.id, session_id),
+        session = self.make(session_id, arrival)
+        ready = self.ready(session, arrival.tenant)
+        if self._relocation is not None and arrival.settled.resume:
+            self._relocation.enrol(session, arrival)
+        session.begin(ready)
+        self.register(session, arrival.tenant)
+
+    def register(self, session: LiveSession, tenant: str) -> None:
+        self._sessions[session.id], self._tenants[session.id] = session, tenant
+        self._emptied.clear()
+        self.retarget()
+
+    def ready(self, session: LiveSession, tenant: str, **resumed: Any) -> events.Ready:
+        return events.Ready.answering(
+            session.settled,
+            session=session.id,
+            input=subjects.input_subject(tenant, self._settings.worker.id, session.id),
             worker=self._settings.worker.id,
-            model=self._model.name,
-            engine=self._version,
-            frame_ms=self._model.frame_ms,
+            model=self.model.name,
+            engine=self.version,
+            frame_ms=self.model.frame_ms,
             limits=self._offer.limits,
             header=session.egress.header_bytes,
+            **resumed,
         )
-        session.begin(ready)
-        self._sessions[session_id], self._tenants[session_id] = session, tenant
-        self._emptied.clear()
-        self._retarget()
 
-    def _make(
-        self, session_id: str, tenant: str, settled: Open, message: Message, content: codec.ContentType
-    ) -> LiveSession:
+    def make(self, session_id: str, arrival: Arrival, pts: int = 0) -> LiveSession:
+        """``pts``: of the first sample, in a session that goes on here."""
+        settled = arrival.settled
         opening = self._opening(settled)  # before anything is begun that would have to be ended
         audio = settled.format.encoding
         assert audio in get_args(AudioEncoding)
         chain = OutputChain(
             audio,  # type: ignore[arg-type]  # checked against the offer and above
             settled.format.sample_rate,
-            model_rate=self._model.sample_rate,
+            model_rate=self.model.sample_rate,
             gain_db=settled.gain_db,
             trim_silence=settled.trim_silence,
             stream=zlib.crc32(session_id.encode()),
+            pts=pts,
         )
-        out = subjects.out_subject(tenant, session_id) if settled.fanout else None
-        egress = Egress(self._bus, message.reply, content, chain, audio, out=out)
+        out = subjects.out_subject(arrival.tenant, session_id) if settled.fanout else None
+        egress = Egress(self._bus, arrival.message.reply, arrival.content, chain, audio, out=out)
         attributes: dict[str, float | str] = {
             "voice": settled.voice or "",
             "encoding": audio,
             "sample_rate": settled.format.sample_rate,
             "pace": settled.pace,
         }
-        span = self._telemetry.session_opened(message.headers, session=session_id, tenant=tenant, attributes=attributes)
+        span = self._telemetry.session_opened(
+            arrival.message.headers, session=session_id, tenant=arrival.tenant, attributes=attributes
+        )
         return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
 
     def _slot_options(self, settled: Open) -> SlotOptions:
         """``voices`` and ``cfg`` are fields of models with voices alone."""
-        known = {field.name for field in dataclasses.fields(self._model.defaults)}
+        known = {field.name for field in dataclasses.fields(self.model.defaults)}
         names = known & {"seed", "temperature", "top_k", "cfg", "padding_bonus", "max_padding"}
         chosen = {name: value for name in names if (value := getattr(settled, name)) is not None}
         if "voices" in known and settled.voice is not None:
             chosen["voices"] = (settled.voice,)
-        return dataclasses.replace(self._model.defaults, **chosen)
+        return dataclasses.replace(self.model.defaults, recorded=settled.resume, **chosen)
 
     def _check_tenant(self, tenant: str) -> None:
         served = self._settings.worker.tenants
@@ -246,23 +288,23 @@ class FrontDesk:
             return
         with contextlib.suppress(WireError):
             tenant = subjects.check_token("tenant", message.subject.split(".")[2])
-            if self._may_answer(tenant, message.reply):
+            if self.may_answer(tenant, message.reply):
                 self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
     def _info(self, message: Message) -> None:
         try:
             tenant = subjects.parse_pool_subject("info", message.subject).tenant
-            if not self._may_answer(tenant, message.reply):
+            if not self.may_answer(tenant, message.reply):
                 return
             self._check_tenant(tenant)
             codec.decode_info_request(message.headers, message.payload)
         except WireError as error:
             self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
             return
-        info = self._offer.info(self._settings.worker, self._version)
+        info = self._offer.info(self._settings.worker, self.version)
         self._answer(message, info, codec.answer_type(message.headers))
 
-    def _may_answer(self, tenant: str, reply: str) -> bool:
+    def may_answer(self, tenant: str, reply: str) -> bool:
         if reply and subjects.reply_allowed(tenant, reply, self._settings.nats):
             return True
         log.warning("a request of tenant %s names no reply subject of its own; dropped unanswered", tenant)
@@ -280,6 +322,8 @@ class FrontDesk:
 
     def deliver(self, batch: Sequence[sched.Event]) -> None:
         """Events of one iteration of the step loop, on the event loop."""
+        if self._relocation is not None:
+            self._relocation.mind()
         for event in batch:
             if isinstance(event, sched.StepReport):
                 self._telemetry.step(event)
@@ -292,21 +336,29 @@ class FrontDesk:
             except Exception:  # the root of a session's reaction: its fault must not reach another
                 log.exception("session failed on %s", type(event).__name__)
                 session.close("failed")
-            gone = isinstance(event, sched.Ended | sched.Failed | sched.Refused)
+            gone = isinstance(event, sched.Failed | sched.Refused)
             if gone or (isinstance(event, sched.Cancelled) and not event.kept):
                 self._forget(event.session)
-        self._retarget()
+        self.retarget()
 
     def _forget(self, session_id: str) -> None:
         del self._sessions[session_id]
         del self._tenants[session_id]
+        if self._relocation is not None:
+            self._relocation.gone(session_id)
         if not self._sessions:
             self._emptied.set()
 
-    def _retarget(self) -> None:
-        self._telemetry.capacity(slots=self._slots, limit=self._limit_now(), active=len(self._sessions))
+    def _occupied(self) -> int:
+        """Sessions that hold a row, wait to get theirs back, or are on their way here."""
+        arriving = 0 if self._relocation is None else self._relocation.arriving
+        return arriving + sum(session.place is not Place.PARKED for session in self._sessions.values())
+
+    def retarget(self) -> None:
+        limit, occupied = self._limit_now(), self._occupied()
+        self._telemetry.capacity(slots=self._slots, limit=limit, active=occupied)
         if not self._draining:
-            self._tokens.set_target(max(0, self._limit_now() - len(self._sessions)))
+            self._tokens.set_target(max(0, limit - occupied))
 
     def _submit(self, command: sched.Command) -> None:
         """Raises InboxFull, but not for a cancel that frees a row: that is told again until the engine takes it."""
@@ -334,7 +386,7 @@ class FrontDesk:
 
     def _relieve(self) -> None:
         """Fast sessions that paused for a full socket go on when it has drained."""
-        if self._bus.pending_bytes <= EGRESS_FULL_BYTES // 2:
+        if self._bus.pending_bytes <= self._full_bytes // 2:
             for session in self._sessions.values():
                 session.resume()
 

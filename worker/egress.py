@@ -11,7 +11,7 @@ from worker.bus import Bus
 from worker.connection import Hook
 from worker.route import Route
 from worker.wire.codec import ContentType, encode, encode_audio
-from worker.wire.events import Audio, Cancelled, ControlEvent, Pulse, Ready
+from worker.wire.events import Audio, Cancelled, ControlEvent, Mark, Pulse, Ready
 
 PROBE_EVERY_FRAMES = 12
 READY_EVERY_S = 2.0
@@ -38,6 +38,8 @@ class Egress:
         self._ready: Ready | None = None
         self._ready_at = 0.0
         self.route = Route(bus, out or answer)
+        self.before_event: Hook = _nothing
+        """Called before an event is sent that somebody may rely on."""
         self._since_probe = PROBE_EVERY_FRAMES
         self.seq = 0
         self.shed = 0
@@ -59,6 +61,16 @@ class Egress:
         """Model samples that were taken off the beginning of the current generation so far."""
         return self._chain.trimmed
 
+    @property
+    def remembers(self) -> bool:
+        """Whether what comes out depends on more of the audio before than how much there was."""
+        return self._chain.remembers
+
+    def resume_at(self, seq: int, pts: int) -> None:
+        """What was sent of this session before, elsewhere, ends here."""
+        self.seq = seq
+        self._chain.resume_at(pts)
+
     def ready(self, event: Ready) -> None:
         """Raises MessageTooLarge before anything is sent."""
         if self._fanout:
@@ -74,6 +86,8 @@ class Egress:
             self.event(self._ready.model_copy(update={"text_seq": text_seq}), probe=True)
 
     def event(self, event: ControlEvent, probe: bool = False) -> None:
+        if not isinstance(event, Mark):
+            self.before_event()
         self.sent_at = asyncio.get_running_loop().time()
         self.route.send(encode(event, self._content), probe=probe)
 
@@ -130,3 +144,6 @@ class Egress:
         droppable = self.seq > 1  # the first payload may hold the header that makes all others readable
         if not self.route.send(packet, probe=probe, droppable=droppable):
             self.shed += 1
+
+
+def _nothing() -> None: ...

@@ -8,6 +8,10 @@ WorkerError
 │   ├── BadSubject      a subject or reply that NATS would not take (reason)
 │   ├── NoResponders    nobody listens on the subject: NATS status 503 (subject)
 │   └── RequestTimeout  no answer in time (subject, timeout_s)
+├── JournalError
+│   ├── JournalAway     JetStream does not answer, or will not (reason)
+│   ├── JournalConflict another has written first (subject)
+│   └── JournalDamaged  a record that cannot be read (reason)
 └── ServerError
     ├── ServerMissing   no nats-server binary (searched)
     └── ServerFailed    the nats-server child did not come up (reason)
@@ -142,6 +146,28 @@ class RequestTimeout(BusError):
         super().__init__(f"no answer on {clean(subject, 128)} within {timeout_s:g} s")
         self.subject = subject
         self.timeout_s = timeout_s
+
+
+class JournalError(WorkerError):
+    """The record of a resumable session cannot be read or written."""
+
+
+class JournalAway(JournalError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the journal is not available: {reason}")
+        self.reason = reason
+
+
+class JournalConflict(JournalError):
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"another has written first on {clean(subject, 128)}")
+        self.subject = subject
+
+
+class JournalDamaged(JournalError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a record of the journal cannot be read: {reason}")
+        self.reason = reason
 
 
 class ServerError(WorkerError):

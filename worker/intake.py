@@ -6,10 +6,13 @@ from worker.errors import WireError
 
 
 class Intake:
-    """Of one session. ``generation`` counts from 0; ``text_seq`` is the number that the next text must have."""
+    """Of one session. ``generation`` counts from 0; ``text_seq`` is the number that the next text must have.
 
-    def __init__(self) -> None:
-        self.generation = 0
+    A take-over raises the generation, and a producer may not have heard of it: every number from ``since`` on means it.
+    """
+
+    def __init__(self, generation: int = 0, since: int = 0) -> None:
+        self.generation, self.since = generation, since
         self.text_seq = 0
         self._gap_told = False
 
@@ -17,7 +20,7 @@ class Intake:
         """An older generation's message is ignored. Raises WireError (text_gap) for a cancel that was lost."""
         if generation is not None and generation > self.generation:
             raise WireError("text_gap", "a later generation than the current one", detail={"gen": self.generation})
-        return generation is None or generation == self.generation
+        return generation is None or generation >= self.since
 
     def in_order(self, seq: int | None) -> bool:
         """Raises WireError (text_gap) at a gap's first sign, and is False until it is mended."""
@@ -37,8 +40,9 @@ class Intake:
         self.text_seq += 1
         self._gap_told = False
 
-    def begin_next(self) -> None:
-        """A cancel: the next generation's texts are numbered from 0."""
+    def begin_next(self, ended: int | None = None) -> None:
+        """A cancel: the next generation's texts are numbered from 0. ``ended``: as the producer called the old one."""
+        self.since = (self.generation if ended is None else ended) + 1
         self.generation += 1
         self.text_seq = 0
         self._gap_told = False

@@ -30,6 +30,10 @@ class Plumbing:
     sample_rate: int
     text_chars: int
     buffer_chars: int
+    may_park: Callable[[], bool]
+    """Whether one more session may be without a row."""
+    rows_changed: Callable[[], None]
+    """More sessions hold a row or want one than did a moment ago."""
     egress_full: Callable[[], bool]
     """Whether so much waits to be sent that sessions without a beat should pause."""
 
@@ -48,5 +52,7 @@ class Stage:
     plumbing: Plumbing
     submit: Callable[[sched.Command], None]
     """The session's own way to the step loop: it ends the session where a command is not taken."""
+    set_to_work: Callable[[sched.Push | sched.Flush | sched.Finish], None]
+    """The same for what needs a row."""
     fail: Callable[[WireError], None]
     """Ends the session for a fault on this side."""

@@ -31,7 +31,17 @@ class Route:
         self._watch: ReplyWatch | None = None
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = 0
+        self._question: tuple[Packet, Hook] | None = None
         self.withheld = False
+        self.suspended = False
+        """Nobody knows whether the session is still ours; events wait here as well."""
+        self.muted = False
+        """What is sent now was sent before, by another worker: it goes nowhere."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether what is sent now waits here."""
+        return self.withheld or self.suspended
 
     @property
     def connected(self) -> bool:
@@ -48,7 +58,9 @@ class Route:
 
     def send(self, packet: Packet, *, probe: bool = False, droppable: bool = False) -> bool:
         """False: it was shed."""
-        if not self.withheld:
+        if self.muted:
+            return True
+        if not self.quiet:
             return self._publish(packet, probe, droppable)
         if droppable:
             if self._kept_bytes + len(packet.payload) > KEPT_BYTES:
@@ -60,16 +72,34 @@ class Route:
     def ask(self, packet: Packet, heard: Hook) -> None:
         """Send a probe past whatever is withheld; then either ``unheard`` is called, and after it ``heard``, or only
         ``heard``, which does not come if the server is lost."""
-        self._publish(packet, probe=True, droppable=False)
-        self._bus.confirm(heard)
+        if self.suspended:
+            self._question = (packet, heard)
+        elif not self.muted:
+            self._publish(packet, probe=True, droppable=False)
+            self._bus.confirm(heard)
 
     def release(self) -> None:
         """Send what was withheld, and from now on everything at once."""
         self.withheld = False
-        while self._kept:
+        self._empty()
+
+    def suspend(self, on: bool) -> None:
+        self.suspended = on
+        question, self._question = self._question, None
+        if question is not None:
+            self.ask(*question)
+        self._empty()
+
+    def discard(self) -> None:
+        """The session is another's: nothing more goes out."""
+        self._kept.clear()
+        self.muted = True
+
+    def _empty(self) -> None:
+        while self._kept and not self.quiet:
             kept = self._kept.popleft()
             self._publish(kept.packet, kept.probe, droppable=False)
-        self._kept_bytes = 0
+        self._kept_bytes = sum(len(kept.packet.payload) for kept in self._kept)
 
     def close(self) -> None:
         if self._watch is not None:

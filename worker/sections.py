@@ -167,6 +167,22 @@ class WorkerSettings(Section):
     )
 
 
+class JournalSettings(Section):
+    """Whether sessions may be resumed at another worker, and where their journal is kept."""
+
+    enabled: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+        default="auto", description="take sessions with resume; auto: where the servers have JetStream"
+    )
+    stream: Token = Field(default="TTS_JOURNAL", description="JetStream stream; made if it is not there")
+    storage: Literal["memory", "file"] = Field(default="memory", description="of a stream that is made")
+    replicas: int = Field(default=1, ge=1, le=5, description="of a stream that is made")
+    age_s: float = Field(default=600.0, ge=60.0, description="how long records are kept")
+    max_bytes: PositiveInt = Field(default=268_435_456, description="of a stream that is made; the oldest go first")
+    reach_s: float = Field(
+        default=120.0, ge=30.0, le=600.0, description="length of a generation up to which a take-over is exact"
+    )
+
+
 class ModelSettings(Section):
     """What speaks, and on what."""
 
@@ -249,6 +265,7 @@ class Settings(BaseSettings):
 
     nats: NatsSettings = Field(default_factory=NatsSettings, description="servers, identity, reply subjects")
     worker: WorkerSettings = Field(default_factory=WorkerSettings, description="which sessions it takes, and limits")
+    journal: JournalSettings = Field(default_factory=JournalSettings, description="sessions that may change workers")
     model: ModelSettings = Field(default_factory=ModelSettings, description="what speaks, and on what")
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings, description="who steps when")
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="traces, metrics, logs")

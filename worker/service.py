@@ -23,10 +23,11 @@ from worker.connection import BusOptions
 from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
-from worker.errors import bad_request
+from worker.errors import JournalAway, bad_request
 from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
 from worker.sections import DEFAULT_URL, ModelSettings, NatsSettings, SchedulerSettings, Settings
+from worker.stream import JournalStream
 from worker.telemetry import Telemetry
 from worker.wire.requests import Open
 
@@ -122,12 +123,28 @@ async def running(
             reader=reader,
             version=version,
             slots=frame_engine.capacity,
+            journal=await _journal(settings, bus),
         )
         desk.start()
         await bus.barrier()
         stack.push_async_callback(desk.shut)
         log.info("worker %s serves %s: up to %d sessions", worker.id, frame_engine.info.name, engine.loop.limit)
         yield Service(settings, bus_options, bus, desk, engine, telemetry, probes)
+
+
+async def _journal(settings: Settings, bus: Bus) -> JournalStream | None:
+    """None where there is none. Raises JournalAway where there has to be one."""
+    if settings.journal.enabled == "off":
+        return None
+    stream = JournalStream(bus, settings.journal)
+    try:
+        await stream.provision()
+    except JournalAway as error:
+        if settings.journal.enabled == "on":
+            raise
+        log.info("no session can be resumed: %s", error)
+        return None
+    return stream
 
 
 async def serving(nats: NatsSettings, stack: contextlib.AsyncExitStack) -> BusOptions:

@@ -1,11 +1,6 @@
 """One live session: the producer's messages and the engine's events in, the listeners' events out.
 
-| state     | text, flush, finish        | cancel                    | engine                              |
-|-----------|----------------------------|---------------------------|-------------------------------------|
-| speaking  | taken in order of seq      | ``cancelled``, then ended | frames; stall -> ``need_text``      |
-| finished  | text is refused            | the same                  | last frame -> ``end`` (finished)    |
-| cancelled | taken (a new generation)   | with ``keep`` only        | old frames are dropped              |
-| over      | ``no_session``             | ignored                   | ignored                             |
+What happens in which state is a table of ARCHITECTURE.md ("A session, case by case").
 
 Everything here runs on the event loop and waits for nothing. Exactly one ``end`` is sent, and it is the last event.
 """
@@ -21,13 +16,18 @@ from worker.audience import Audience
 from worker.connection import Hook
 from worker.egress import Egress
 from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
-from worker.generation import Generation
+from worker.generation import Generation, Phase
 from worker.intake import Intake
+from worker.ledger import Ledger
 from worker.narration import Opening
+from worker.passage import Passage
 from worker.plumbing import Plumbing, Stage
+from worker.scribe import NoScribe, Scribe
+from worker.seat import Place, Seat
 from worker.tally import Tally
 from worker.telemetry import SessionSpan
 from worker.wire import events, requests
+from worker.wire.journal import Counters, Restart
 from worker.wire.requests import Open
 
 PING_AFTER_S = 1.0
@@ -57,29 +57,23 @@ class LiveSession:
         self._options, self._span, self._p = options, span, plumbing
         self._tally = Tally(plumbing.now())
         self._intake = Intake()
-        self._stage = Stage(
-            session,
-            settled,
-            opening,
-            egress,
-            self._intake,
-            span,
-            self._tally,
-            plumbing,
-            self._submit,
-            self._give_up,
-        )
+        ways = (self._submit, self._set_to_work, self._give_up)
+        self._stage = Stage(session, settled, opening, egress, self._intake, span, self._tally, plumbing, *ways)
+        self._seat = Seat(idle=self._park, late=self._no_row)
         self._generation = Generation(0, self._stage)
         self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
         self._pinged = False
         self._last_cancel: events.Cancelled | None = None
+        self._credit_ms = settled.credit_ms
+        self._passage = Passage(self._stage)
+        self.scribe: Scribe = NoScribe()
 
     # --- the worker's side ----------------------------------------------------------------------------------------
 
     def begin(self, ready: events.Ready) -> None:
         """Ask for a row and answer the open. Raises InboxFull or WireError; then nothing was sent, nothing is held."""
         try:
-            self._ask_for_row()
+            self._p.submit(self._open)
             self.audience.attend()
             try:
                 self.egress.ready(ready)
@@ -90,14 +84,15 @@ class LiveSession:
             self._leave("failed", error.code if isinstance(error, WireError) else "no_capacity")
             raise
         if self.settled.text:
+            self.scribe.order("opening", self.settled.text)
             self._generation.feed(self.settled.text)
         if self.settled.final:
-            self._generation.finish()
+            self._finish()
 
-    def _ask_for_row(self) -> None:
-        credit = self.settled.credit_ms
+    @property
+    def _open(self) -> sched.Open:
         pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
-        self._p.submit(sched.Open(self.id, self._options, pace, self.settled.lead_ms, credit))
+        return sched.Open(self.id, self._options, pace, self.settled.lead_ms, self._credit_ms, lasting=True)
 
     def tick(self, now: float) -> None:
         """Once a second: silence, absent listeners, time limits."""
@@ -114,6 +109,52 @@ class LiveSession:
             self.close("idle")
         elif self._pinged and not self._generation.finished and now - self._heard_at > PRODUCER_GONE_AFTER_S:
             self.close("gone")
+
+    # --- from one worker to another -------------------------------------------------------------------------------
+
+    def count(self) -> Counters | None:
+        """Where the session stands; None while its events are withheld."""
+        return self._passage.count(self.usage(), self._credit_ms)
+
+    def adopt(self, ledger: Ledger, age_s: float) -> None:
+        """Become a session that another worker has begun, ``age_s`` ago. The engine is told with ``go_on``."""
+        if ledger.cancelled is not None:
+            spoken, unspoken = ledger.cancelled
+            self._last_cancel = events.Cancelled(gen=ledger.noise, spoken=spoken, unspoken=unspoken)
+        self._credit_ms = ledger.counters.credit_ms
+        self._options = dataclasses.replace(self._options, generation=ledger.noise)
+        self._generation = Generation(ledger.number, self._stage, ledger.noise)
+        self._passage.adopt(ledger, self._generation, age_s)
+
+    async def go_on(self, ready: events.Ready, ledger: Ledger) -> None:
+        """Say so, and have the slot rebuilt. Raises InboxFull."""
+        records = tuple(ledger.records)
+        self.audience.attend()
+        self.egress.ready(ready)
+        script = await self._passage.script(self._generation)
+        if not self.over:
+            sound_from = ledger.first if self.egress.remembers else None
+            self._p.submit(sched.Restore(self._open, script, ledger.answered, records, ledger.first, sound_from))
+
+    def bury(self, ledger: Ledger, error: WireError) -> None:
+        """End a session that another worker has begun, without taking a row for it."""
+        self._tally.adopt(ledger.counters, self._p.now())
+        self.over = True
+        self.egress.event(events.Error.of(error))
+        self.egress.event(events.End(reason="failed", usage=self.usage()))
+        self._leave("failed", error.code)
+
+    def yield_up(self) -> None:
+        """Another worker has the session: nothing more is said here."""
+        if not self.over:
+            self.over = True
+            self.egress.route.discard()
+            self._generation.close()
+            self._seat.leave()
+            self._tally.close(self._p.now())
+            self.scribe = NoScribe()
+            self._p.submit(sched.Cancel(self.id))
+            self._leave("moved")
 
     def close(self, reason: events.EndReason) -> None:
         """End the session from the worker's side."""
@@ -133,10 +174,11 @@ class LiveSession:
                 self._text(message)
             case requests.Flush():
                 if self._is_due(message):
+                    self.scribe.order("flush")
                     self._generation.flush()
             case requests.Finish():
                 if self._is_due(message):
-                    self._generation.finish()
+                    self._finish()
             case requests.Cancel():
                 self._cancel(message)
             case requests.Credit():
@@ -156,61 +198,135 @@ class LiveSession:
         if generation.unspoken_characters + len(message.text) > self._p.buffer_chars:
             raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
         self._intake.take()
+        self.scribe.order("text", message.text)
         generation.feed(message.text)
+
+    def _finish(self) -> None:
+        self.scribe.order("finish")
+        self._generation.finish()
 
     def _is_due(self, message: requests.Flush | requests.Finish) -> bool:
         in_order = self._intake.is_current(message.gen) and self._intake.in_order(message.seq)
         return in_order and not self._generation.finished
 
     def _cancel(self, message: requests.Cancel) -> None:
-        if message.gen is not None and message.gen < self._intake.generation:
-            if self._last_cancel is not None and message.gen == self._intake.generation - 1:
+        if message.gen is not None and message.gen < self._intake.since:
+            if self._last_cancel is not None and message.gen == self._intake.since - 1:
                 self.egress.event(self._last_cancel)
             return
         if not self._intake.is_current(message.gen):
             return
         spoken, unspoken = self._generation.split(message.played_ms)
         self._generation.close()
-        self._intake.begin_next()
+        self._intake.begin_next(message.gen)
         number = self._intake.generation
         self.egress.cut(number - 1, last=not message.keep)
+        self._generation.refund()
         self._tally.resume(self._p.now())
         self._p.telemetry.cancelled(self._span, number)
         self._last_cancel = self.egress.fitted(events.Cancelled(gen=number, spoken=spoken, unspoken=unspoken))
-        self.egress.event(self._last_cancel)
+        said = self._last_cancel
+        self.scribe.restart(Restart(number, self._intake.since, said.spoken, said.unspoken))
+        self.egress.event(said)
         if not message.keep:
             self.close("cancelled")
             return
         self._options = dataclasses.replace(self._options, generation=number)
         self._submit(sched.Cancel(self.id, self._options))
         self._generation = Generation(number, self._stage)
+        self._seat.rest()
+        self._tally.stop_waiting(self._p.now())
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def handle(self, event: sched.Event) -> None:
+        self._follow_row(event)
+        if isinstance(event, sched.Frame) and self._credit_ms is not None:
+            self._credit_ms -= 500.0 * len(event.frame.pcm) / self._p.sample_rate
         if self.over:
             return
-        generation = self._generation
         match event:
-            case sched.Started():
-                self._tally.queued_s = event.queued_s
+            case sched.Retold():
+                self._passage.retell(self._generation, event.frames)
+            case sched.Restored():
+                self._passage.restored()
             case sched.FirstStep():
+                self._tally.first_step(self._p.now())
                 self._p.telemetry.first_step(self._span, event.queued_s)
-            case sched.Frame() if event.generation == generation.number:
-                generation.frame(event.frame, event.lateness_s)
-                if event.frame.pcm and self.settled.pace == "fast" and self._p.egress_full():
-                    self.audience.hold()
-            case sched.Stalled() if event.generation == generation.number:
-                generation.stalled()
-            case sched.Flushed() if event.generation == generation.number:
-                generation.flushed()
-            case sched.Ended() if event.generation == generation.number:
-                generation.ended()
-                self._end("finished")
+            case sched.Frame() | sched.Stalled() | sched.Flushed() | sched.Ended():
+                if event.generation == self._generation.noise:
+                    self._follow(event)
+                elif isinstance(event, sched.Frame):
+                    self._refund(event)
             case sched.Failed():
                 self._fail(WireError("model_failure", "the model failed in this session"))
             case sched.Refused():
                 self._fail(WireError("no_capacity", "no free slot"))
+
+    def _follow(self, event: sched.Frame | sched.Stalled | sched.Flushed | sched.Ended) -> None:
+        """One of the current generation."""
+        match event:
+            case sched.Frame():
+                self._generation.frame(event.frame, event.lateness_s)
+                self.scribe.frame(event.frame)
+                if event.frame.pcm and self.settled.pace == "fast" and self._p.egress_full():
+                    self.audience.hold()
+            case sched.Stalled() if event.heard >= self._generation.told:
+                self._generation.wants_text()
+            case sched.Flushed():
+                self._generation.flushed()
+                self.scribe.answered()
+            case sched.Ended():
+                self._generation.ended()
+                self.close("finished")
+
+    def _refund(self, stale: sched.Frame) -> None:
+        """It crossed with a cancel, and nobody will hear it."""
+        if stale.frame.pcm and self.settled.credit_ms is not None:
+            self._submit(sched.Credit(self.id, 500.0 * len(stale.frame.pcm) / self._p.sample_rate))
+
+    # --- the row --------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.OVER if self.over else self._generation.phase
+
+    @property
+    def place(self) -> Place:
+        return self._seat.place
+
+    def _follow_row(self, event: sched.Event) -> None:
+        match event:
+            case sched.Started():
+                self._seat.given()
+                self._tally.stop_waiting(self._p.now())
+            case sched.Parked():
+                self._lose_row(wanted=self._generation.begun)
+            case sched.Ended():
+                self._lose_row(wanted=self._generation.begun and event.generation != self._generation.noise)
+
+    def _lose_row(self, *, wanted: bool) -> None:
+        """``wanted``: what the engine was told meanwhile has brought the session into the line."""
+        self._seat.taken_away(wanted=wanted and not self.over)
+        if self._seat.place is Place.LINE:
+            self._tally.wait_for_row(self._p.now())
+
+    def _park(self) -> None:
+        """Nothing was said for a while. Between generations only: what the model has in mind must not be lost."""
+        if self._generation.silent and self._p.may_park():
+            self._submit(sched.Park(self.id, self._generation.noise))
+
+    def _no_row(self) -> None:
+        self._give_up(WireError("no_capacity", "no slot became free in time"))
+
+    def _set_to_work(self, command: sched.Push | sched.Flush | sched.Finish) -> None:
+        if self._passage.keeps(command):
+            return
+        if isinstance(command, sched.Push) and self._seat.want():
+            self._tally.wait_for_row(self._p.now())
+            self._p.rows_changed()
+        self._generation.told += 1
+        self._submit(command)
 
     # --- listeners ------------------------------------------------------------------------------------------------
 
@@ -239,18 +355,21 @@ class LiveSession:
         self._fail(error)
 
     def _fail(self, error: WireError) -> None:
-        self.egress.event(events.Error.of(error))
-        self._end("failed", error.code)
+        self._end("failed", error)
 
-    def _end(self, reason: events.EndReason, error: ErrorCode | None = None) -> None:
+    def _end(self, reason: events.EndReason, error: WireError | None = None) -> None:
         self.over = True
         self._generation.close()
-        self._tally.resume(self._p.now())
+        self._seat.leave()
+        self._tally.close(self._p.now())
         self.egress.cut(self._intake.generation, last=True)
+        if error is not None:
+            self.egress.event(events.Error.of(error))
         self.egress.event(events.End(reason=reason, usage=self.usage()))
-        self._leave(reason, error)
+        self.scribe.close()
+        self._leave(reason, None if error is None else error.code)
 
-    def _leave(self, reason: events.EndReason, error: ErrorCode | None) -> None:
+    def _leave(self, reason: events.Parting, error: ErrorCode | None = None) -> None:
         self.audience.leave()
         if self.egress.shed:
             self._p.telemetry.shed(self.egress.shed)
@@ -272,6 +391,9 @@ class LiveSession:
         """What the engine cannot be told is lost, and with it the session."""
         if self.over:
             return
+        if isinstance(command, sched.Credit) and self._credit_ms is not None:
+            self._credit_ms += command.ms
+            self.scribe.counted()
         try:
             self._p.submit(command)
         except InboxFull:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.messages import StepReport
     from worker.errors import ErrorCode
     from worker.sections import TelemetrySettings
-    from worker.wire.events import EndReason, Usage
+    from worker.wire.events import Parting, Usage
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class Telemetry:
     def cancelled(self, span: SessionSpan, generation: int) -> None:
         span.event("cancel", generation=generation)
 
-    def session_ended(self, span: SessionSpan, reason: EndReason, usage: Usage, error: ErrorCode | None = None) -> None:
+    def session_ended(self, span: SessionSpan, reason: Parting, usage: Usage, error: ErrorCode | None = None) -> None:
         """``error``: what made it fail."""
         span.event("end", reason=reason)
         told = {f"tts.{name}": value for name, value in usage.model_dump(exclude_none=True).items()}

@@ -26,6 +26,8 @@ SEQ_HEADER = "Tts-Seq"
 PTS_HEADER = "Tts-Pts"
 GEN_HEADER = "Tts-Gen"
 TYPE_HEADER = "Content-Type"
+HANDOVER_HEADER = "Tts-Handover"
+"""On an open: a worker that leaves asks another to take its session over; all events go where they went."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 MAX_BODY_BYTES = 1024 * 1024

@@ -18,6 +18,8 @@ Milliseconds = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=0)]
 EndReason = Literal["finished", "cancelled", "idle", "gone", "limit", "shutdown", "failed"]
 END_REASONS: tuple[EndReason, ...] = get_args(EndReason)
+Parting = EndReason | Literal["moved"]
+"""How a session leaves a worker: it ends, or another worker takes it over."""
 
 EVENT_CONFIG = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -54,6 +56,12 @@ class Ready(Options, Event):
     header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9+/]+={0,2}$")
     """Base64 of the container's header (WAV, Ogg), with which the first audio begins; who missed that puts it before
     what he hears."""
+    gen: Seq | None = None
+    """Of a session that was taken over: its generation from now on."""
+    since_gen: Seq | None = None
+    """Of such a session: the first number of the same generation."""
+    exact: bool | None = None
+    """Of such a session: whether what follows is what would have followed."""
 
     @classmethod
     def answering(
@@ -69,6 +77,9 @@ class Ready(Options, Event):
         limits: Limits,
         text_seq: int = 0,
         header: bytes = b"",
+        gen: int | None = None,
+        since_gen: int | None = None,
+        exact: bool | None = None,
     ) -> Ready:
         """``settled`` is what ``Offer.settle`` made of the request."""
         options = {name: getattr(settled, name) for name in Options.model_fields}
@@ -82,6 +93,9 @@ class Ready(Options, Event):
             limits=limits,
             text_seq=text_seq,
             header=base64.b64encode(header).decode() if header else None,
+            gen=gen,
+            since_gen=since_gen,
+            exact=exact,
             **options,
         )
 

@@ -30,25 +30,29 @@ MODEL_OPTIONS = ("seed", "temperature", "top_k", "cfg", "padding_bonus", "paddin
 WORKER_OPTIONS = ("gain_db", "trim_silence", "pronunciations", "marks", "fanout", "resume")
 """Options that the worker honours or does not, whatever the model; where it does not, only the default is accepted."""
 
+FEATURES = frozenset({"gain_db", "trim_silence", "pronunciations", "marks", "fanout"})
+"""Those of them that every worker honours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     model: ModelInfo
     limits: Limits
     formats: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: FORMATS)
-    features: frozenset[str] = frozenset({"gain_db", "trim_silence", "pronunciations", "marks", "fanout"})
+    features: frozenset[str] = FEATURES
     """Those of WORKER_OPTIONS that this worker honours."""
 
     @classmethod
-    def of(cls, model: ModelInfo, worker: WorkerSettings) -> Offer:
-        """What a worker with these settings offers."""
+    def of(cls, model: ModelInfo, worker: WorkerSettings, *, resume: bool = False) -> Offer:
+        """What a worker with these settings offers. ``resume``: it keeps a journal."""
         limits = Limits(
             text_chars=worker.text_chars,
             buffer_chars=worker.buffer_chars,
             session_s=worker.max_session_s,
             idle_s=worker.idle_timeout_s,
         )
-        return cls(model, limits)
+        features = FEATURES | {"resume"} if resume else FEATURES
+        return cls(model, limits, features=features)
 
     def info(self, worker: WorkerSettings, engine: str) -> Info:
         """The reply to an ``info`` request. ``engine``: its version."""

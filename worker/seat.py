@@ -1,0 +1,80 @@
+"""Whether a session holds a row of the engine, as far as the event loop knows."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+
+PARK_AFTER_S = 2.0
+"""Silence between two generations after which a session gives its row up."""
+ROW_WITHIN_S = 5.0
+"""How long one that has come back waits for a row."""
+
+Hook = Callable[[], None]
+
+
+class Place(enum.Enum):
+    ROW = "held"
+    PARKED = "parked"
+    LINE = "line"
+
+
+class Seat:
+    """Of one session. ``idle``: it has been silent for ``PARK_AFTER_S`` (asked again and again until it is parked or
+    has something to say); ``late``: no row came for ``ROW_WITHIN_S``."""
+
+    def __init__(self, *, idle: Hook, late: Hook) -> None:
+        self._idle, self._late = idle, late
+        self._timer: asyncio.TimerHandle | None = None
+        self.place = Place.ROW
+
+    def rest(self) -> None:
+        """From now on there is nothing to say."""
+        if self.place is Place.LINE:
+            self.place = Place.PARKED
+        self._stop_timer()
+        if self.place is Place.ROW:
+            self._timer = asyncio.get_running_loop().call_later(PARK_AFTER_S, self._ask)
+
+    def want(self) -> bool:
+        """There is something to say. True: for that the session goes into the line."""
+        if self.place is Place.ROW:
+            self._stop_timer()
+        if self.place is not Place.PARKED:
+            return False
+        self._queue()
+        return True
+
+    def taken_away(self, *, wanted: bool) -> None:
+        """The row is free; ``wanted``: meanwhile there is something to say again."""
+        self._stop_timer()
+        self.place = Place.PARKED
+        if wanted:
+            self._queue()
+
+    def given(self) -> None:
+        """The session has a row, or has one again; it may have lost interest meanwhile."""
+        if self.place is Place.LINE:
+            self._stop_timer()
+            self.place = Place.ROW
+        elif self.place is Place.PARKED:
+            self.place = Place.ROW
+            self.rest()
+
+    def leave(self) -> None:
+        """The session is over; the engine is told by others."""
+        self._stop_timer()
+
+    def _queue(self) -> None:
+        self.place = Place.LINE
+        self._timer = asyncio.get_running_loop().call_later(ROW_WITHIN_S, self._late)
+
+    def _ask(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(PARK_AFTER_S, self._ask)
+        self._idle()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
