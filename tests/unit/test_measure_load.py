@@ -10,6 +10,7 @@ from worker.errors import NoResponders, RequestTimeout, WireError, WorkerError
 from worker.measure.load import RATE, Load, Plan
 from worker.measure.record import Outcome, SessionRecord, Summary, summarise
 from worker.wire.events import Error, NeedText
+from worker.wire.requests import AudioFormat
 
 SHORT_S = 0.05
 """Long enough for every script: they take no time but what they say."""
@@ -161,3 +162,13 @@ async def test_a_typed_text_is_sent_character_by_character_and_finished() -> Non
     assert record.sent_share is not None
     assert 4 / 9 <= record.sent_share < 1.0
     assert all(at >= speech.opened_at + 0.001 * index for index, at in enumerate(speech.sent_at))
+
+
+async def test_the_format_is_asked_for_and_its_samples_are_counted() -> None:
+    script: Script = [AudioAfter(0.1, 0, b"\x00" * FRAME), end(1)]  # as long as a frame of mu-law at 24 kHz would be
+    form = AudioFormat(encoding="mulaw", sample_rate=8_000)
+    records, pool = await load(script, plan=Plan(sessions=1, seconds=SHORT_S, format=form))
+    assert pool.requests[0].format == form
+    assert records[0].player is not None
+    assert records[0].player.samples == FRAME
+    assert records[0].player.audio_s == pytest.approx(FRAME / 8_000)

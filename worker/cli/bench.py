@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import CliPositionalArg, CliToggleFlag
 
 from worker.cli.command import Command, CommandError
+from worker.cli.formats import Format, usual_rate
 from worker.measure import report
 from worker.measure.ladder import Climb, climb
 from worker.measure.load import Mode, Plan
@@ -22,6 +24,8 @@ from worker.measure.soak import Soak, SoakFailed
 from worker.measure.stalls import Phase
 from worker.measure.texts import UTTERANCES, read_texts
 from worker.sections import Token
+from worker.wire.offer import FORMATS
+from worker.wire.requests import AudioFormat
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +50,8 @@ class Bench(Command):
     mode: Mode = Field(default="whole", description="give each text at once, or type it")
     char_ms: float = Field(default=20.0, ge=0, description="time between two characters, if typed")
     text_file: Path | None = Field(default=None, description="UTF-8 file; each paragraph is a session's text")
+    format: Format = Field(default="pcm_s16le", description="of the audio; soak takes pcm_s16le")
+    rate: int | None = Field(default=None, description="samples per second (default: 24000; 8000 in mulaw and alaw)")
     find_limit: CliToggleFlag[bool] = Field(
         default=False, description="more and more sessions, from --sessions on, until the first underrun or refusal"
     )
@@ -59,6 +65,14 @@ class Bench(Command):
     idle_seconds: float = Field(default=2.0, ge=0, description="watch the machine alone for so long before the load")
     log: Path | None = Field(default=None, description="file for the log of our own worker")
     json_file: Path | None = Field(default=None, alias="json", description="write all figures to a file; -: to stdout")
+
+    @field_validator("rate")
+    @classmethod
+    def _known_rate(cls, value: int | None, info: ValidationInfo) -> int | None:
+        rates = FORMATS[info.data.get("format", "pcm_s16le")]
+        if value is not None and value not in rates:
+            raise PydanticCustomError("rate", f"unsupported_format: one of {', '.join(map(str, rates))}")
+        return value
 
     async def cli_cmd(self) -> int:
         if self.what == "soak" and self.server != "own":
@@ -83,7 +97,9 @@ class Bench(Command):
 
     async def _run(self, rig: Rig, sessions: int, idle: Phase) -> report.Run:
         self._tell(f"{sessions} sessions for {self.seconds:g} s")
-        run = await rig.measure(Plan(sessions, self.seconds, self.mode, self.char_ms))
+        rate = self.rate or usual_rate(self.format)
+        form = AudioFormat(encoding=self.format, sample_rate=rate)
+        run = await rig.measure(Plan(sessions, self.seconds, self.mode, self.char_ms, form))
         report.show(self._console(), run, idle)
         return run
 

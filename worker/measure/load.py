@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from worker.audio.extent import samples_in
 from worker.client_events import Gap, SpeechEvent, TimedAudio
 from worker.errors import NoResponders, RequestTimeout, WireError, WorkerError
 from worker.measure.onset import Onset
 from worker.measure.player import Player
 from worker.measure.record import Outcome, SessionRecord
 from worker.wire.events import End, Error, NeedText
-from worker.wire.requests import Open
+from worker.wire.requests import AudioFormat, Open
 
 RATE = 24_000
 SAMPLE_BYTES = 2
@@ -51,6 +52,7 @@ class Plan:
     mode: Mode = "whole"
     char_ms: float = 20.0
     """Between two characters, where ``mode`` is paced."""
+    format: AudioFormat = field(default_factory=AudioFormat)
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class Load:
 
     async def _session(self, record: SessionRecord, text: str) -> None:
         whole = self.plan.mode == "whole"
-        request = Open(text=text, final=True, seed=next(self.seeds)) if whole else Open(seed=next(self.seeds))
+        form, seed = self.plan.format, next(self.seeds)
+        request = Open(text=text, final=True, seed=seed, format=form) if whole else Open(seed=seed, format=form)
         try:
             speech = await self.opener.open(request)
         except WorkerError as error:
@@ -95,7 +98,7 @@ class Load:
         sender = None if whole else Sender(speech, text, self.plan.char_ms / 1000)
         typing = asyncio.create_task(sender.run()) if sender is not None else None
         try:
-            await Listener(speech, record, sender).run(self._deadline)
+            await Listener(speech, record, sender, form).run(self._deadline)
         finally:
             if typing is not None:
                 typing.cancel()
@@ -126,10 +129,10 @@ class Sender:
 class Listener:
     """Hears one session to its end, or to the end of the load."""
 
-    def __init__(self, speech: Speech, record: SessionRecord, sender: Sender | None) -> None:
-        self._speech, self._record, self._sender = speech, record, sender
-        self._player = record.player = Player(RATE)
-        self._onset = Onset(RATE)
+    def __init__(self, speech: Speech, record: SessionRecord, sender: Sender | None, form: AudioFormat) -> None:
+        self._speech, self._record, self._sender, self._form = speech, record, sender, form
+        self._player = record.player = Player(form.sample_rate)
+        self._onset = Onset(form.sample_rate, form.encoding)
         self._events = aiter(speech)
 
     async def run(self, deadline: float) -> None:
@@ -155,8 +158,10 @@ class Listener:
                 if audio.payload and self._record.first_audio_s is None:
                     self._record.first_audio_s = audio.at - self._record.opened_at
                     self._record.sent_share = None if self._sender is None else self._sender.share
-                self._player.hear(audio.at, audio.pts, len(audio.payload) // SAMPLE_BYTES)
-                self._onset.push(audio.payload)
+                rate = self._form.sample_rate
+                samples = samples_in(audio.payload, encoding=self._form.encoding, sample_rate=rate, pts=audio.pts)
+                self._player.hear(audio.at, audio.pts, samples)
+                self._onset.push(audio.payload, samples)
             case Gap() as gap:
                 self._record.lost_messages += gap.missing
             case NeedText():
@@ -165,7 +170,7 @@ class Listener:
             case Error() as error:
                 self._record.code = error.code
             case End() as end:
-                self._player.end(round(end.usage.audio_ms * RATE / 1000))
+                self._player.end(round(end.usage.audio_ms * self._form.sample_rate / 1000))
                 spoken = end.reason == "finished"
                 self._record.outcome = Outcome.FINISHED if spoken else Outcome.FAILED
                 self._record.code = "" if spoken else self._record.code or end.reason

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from worker.audio.decoding import decoded
+
 WINDOW_S, HOP_S, AUDIBLE_RMS = 0.010, 0.001, 0.01
-FULL_SCALE = 32_768.0
 Samples = npt.NDArray[np.float64]
 SEARCHED_S = 3.0
 """Nothing audible in so long is not heard as the beginning of an answer."""
@@ -19,24 +20,26 @@ SEARCHED_S = 3.0
 class Onset:
     """Looks for a session's first sound. Costs nothing while audio comes: ``seconds`` does the work."""
 
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._kept = bytearray()
-        self._limit = 2 * round(SEARCHED_S * rate)
+    def __init__(self, rate: int, encoding: str = "pcm_s16le") -> None:
+        self._rate, self._encoding = rate, encoding
+        self._kept: list[bytes] = []
+        self._samples = 0
 
-    def push(self, pcm: bytes) -> None:
-        """Little-endian int16, in order; what comes after the searched part is not kept."""
-        if len(self._kept) < self._limit:
-            self._kept += pcm[: self._limit - len(self._kept)]
+    def push(self, payload: bytes, samples: int) -> None:
+        """Payloads in order, with the number of their samples; what comes after the searched part is not kept."""
+        if self._samples < SEARCHED_S * self._rate:
+            self._kept.append(payload)
+            self._samples += samples
 
     def seconds(self) -> float | None:
         """From the first sample to the first audible one; None if there is none. Call once the audio is complete."""
-        return leading_silence_s(bytes(self._kept), self._rate)
+        samples = decoded(b"".join(self._kept), encoding=self._encoding, sample_rate=self._rate)
+        return leading_silence_s(samples[: round(SEARCHED_S * self._rate)].astype(np.float64), self._rate)
 
 
-def leading_silence_s(pcm: bytes, rate: int) -> float | None:
+def leading_silence_s(samples: Samples, rate: int) -> float | None:
+    """``samples``: full scale is 1.0."""
     window, hop = max(1, round(WINDOW_S * rate)), max(1, round(HOP_S * rate))
-    samples = np.frombuffer(pcm, "<i2").astype(np.float64) / FULL_SCALE
     if not len(samples):
         return None
     padded = np.pad(samples, window // 2, mode="edge")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from worker.client import Client
 from worker.measure.control import ControlProcess
-from worker.measure.load import RATE, Load, Plan
+from worker.measure.load import Load, Plan
 from worker.measure.processes import Meter
 from worker.measure.record import summarise
 from worker.measure.report import Run
@@ -60,7 +60,7 @@ class Rig:
         with _no_collection_of_what_is_there():
             records = await load.run()
         stalls, costs = await self.control.lap(), await asyncio.to_thread(self.meter.lap)
-        return Run(summarise(records, plan.sessions, plan.seconds, RATE), stalls, costs)
+        return Run(summarise(records, plan.sessions, plan.seconds, plan.format.sample_rate), stalls, costs)
 
     def soak(self, minutes: float) -> Soak:
         """Needs a stack of our own, for its worker's memory."""
