@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -85,7 +86,8 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay_to(url: str) -> AsyncIterator[Relay]:
+async def relay_to(url: str, *, buffer_bytes: int | None = None) -> AsyncIterator[Relay]:
+    """``buffer_bytes``: what the kernel takes of a client's words before the relay does, or as much as it likes."""
     address = urlsplit(url)
     relay = Relay()
     relay.mend()
@@ -115,6 +117,8 @@ async def relay_to(url: str) -> AsyncIterator[Relay]:
         pumps.add(asyncio.create_task(pump(upstream, writer, bytearray(), relay.telling)))
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    if buffer_bytes is not None:
+        listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     relay.url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
         yield relay
