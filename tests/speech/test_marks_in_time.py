@@ -1,7 +1,7 @@
 """Marks against what is heard: whisper's word times over 20 sentences, and the energy of the samples themselves.
 
-Measured over the whole line, marks against whisper: the difference of starts has a median of 10 to 20 ms, its size a p50
-of 40 ms and a p95 of 120 to 134 ms; over all 40 sentences of the word-error test the mean is 5 ms and that p95 160 ms.
+Measured over the whole line, marks against whisper: the difference of starts has a median of 10 to 20 ms, its size a
+p50 of 40 ms and a p95 of 120 to 134 ms; over all 40 sentences of the word-error test the mean is 5 ms, that p95 160 ms.
 A mark is exact to a frame of 80 ms, whisper to 20 ms, and its errors are the larger part (it begins a word after a
 pause where the pause begins). Where sound follows silence, which takes no recogniser, it sets in 30 ms before the mark
 at the earliest and 25 ms after it at the latest.
