@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from tests.integration.live import House
+from tests.listening import heard
 from tests.speech.recogniser import Recogniser
 from tests.speech.scoring import WordErrors, hears, total_errors, word_errors, words
 from tests.speech.yardstick import Yardstick
@@ -35,13 +37,22 @@ CLAUSES = (
 )
 
 
-async def spoken(home: House, texts: Sequence[str], seeds: Sequence[int]) -> list[npt.NDArray[np.float32]]:
-    """The whole line, several sessions at a time; samples at 24 kHz."""
+async def spoken(
+    home: House,
+    texts: Sequence[str],
+    seeds: Sequence[int],
+    encoding: str = "pcm_s16le",
+    rate: int = RATE,
+    **options: Any,
+) -> list[npt.NDArray[np.float32]]:
+    """The whole line, several sessions at a time; samples at ``rate``."""
     turns = asyncio.Semaphore(AT_ONCE)
+    form = {"encoding": encoding, "sample_rate": rate}
 
     async def say(text: str, seed: int) -> npt.NDArray[np.float32]:
         async with turns:
-            return (await home.spoken(text, seed=seed)).samples
+            session = await home.spoken(text, seed=seed, format=form, **options)
+            return heard(encoding, rate, session.pcm).astype(np.float32)
 
     return await asyncio.gather(*(say(text, seed) for text, seed in zip(texts, seeds, strict=True)))
 
@@ -52,10 +63,10 @@ async def test_sentences_are_understood_as_well_as_the_references(
     """Two takes of each, for one varies by five errors either way."""
     texts = sentences * 2
     takes = await spoken(home, texts, range(len(texts)))
-    heard = [(text, recogniser.transcribe(take, RATE)) for text, take in zip(texts, takes, strict=True)]
-    errors = total_errors(heard)
+    transcribed = [(text, recogniser.transcribe(take, RATE)) for text, take in zip(texts, takes, strict=True)]
+    errors = total_errors(transcribed)
     assert errors.words == 2 * 495
-    assert yardstick.allows(errors), (errors, [pair for pair in heard if word_errors(*pair).errors])
+    assert yardstick.allows(errors), (errors, [pair for pair in transcribed if word_errors(*pair).errors])
 
 
 async def test_c16_every_clause_of_a_long_sentence_is_heard(
@@ -63,11 +74,11 @@ async def test_c16_every_clause_of_a_long_sentence_is_heard(
 ) -> None:
     """Case C16 (kyutai-labs/pocket-tts#38): 120 words with commas only, every clause once and in its place."""
     takes = await spoken(home, [CLAUSES] * 3, range(3))
-    heard = [recogniser.transcribe(take, RATE) for take in takes]
-    errors = total_errors((CLAUSES, transcript) for transcript in heard)
+    transcripts = [recogniser.transcribe(take, RATE) for take in takes]
+    errors = total_errors((CLAUSES, transcript) for transcript in transcripts)
     assert errors.words == 3 * 120
-    assert yardstick.allows(errors), (errors, heard)
-    for transcript in heard:
+    assert yardstick.allows(errors), (errors, transcripts)
+    for transcript in transcripts:
         assert lost_clauses(transcript) == []
 
 
@@ -86,13 +97,26 @@ def lost_clauses(transcript: str) -> list[str]:
     return lost
 
 
-async def test_c18_the_first_word_is_heard(home: House, recogniser: Recogniser, yardstick: Yardstick) -> None:
-    """Case C18 (kyutai-labs/pocket-tts#70, k2-fsa/sherpa-onnx#1777), 24 kHz: from the first sample on, every time."""
+@pytest.mark.parametrize(
+    ("encoding", "rate", "trim"),
+    [
+        ("pcm_s16le", RATE, False),
+        *(
+            pytest.param(encoding, rate, trim, marks=pytest.mark.long)
+            for encoding, rate, trim in [("mulaw", 8_000, False), ("mulaw", 8_000, True), ("opus", RATE, True)]
+        ),
+    ],
+)
+async def test_c18_the_first_word_is_heard(
+    home: House, recogniser: Recogniser, yardstick: Yardstick, encoding: str, rate: int, trim: bool
+) -> None:
+    """Case C18 (kyutai-labs/pocket-tts#70, k2-fsa/sherpa-onnx#1777): from the first sample on, every time."""
     trials = yardstick.first_word_trials
-    takes = await spoken(home, [yardstick.first_word_text] * trials, range(trials))
-    heard = [recogniser.transcribe(take, RATE) for take in takes]
-    hits = sum(hears(yardstick.first_word, transcript) for transcript in heard)
-    assert hits >= yardstick.first_word_heard - FIRST_WORD_SLACK, heard
+    texts = [yardstick.first_word_text] * trials
+    takes = await spoken(home, texts, range(trials), encoding, rate, trim_silence=trim)
+    transcripts = [recogniser.transcribe(take, rate) for take in takes]
+    hits = sum(hears(yardstick.first_word, transcript) for transcript in transcripts)
+    assert hits >= yardstick.first_word_heard - FIRST_WORD_SLACK, transcripts
 
 
 async def test_the_measures_can_say_no(yardstick: Yardstick) -> None:
