@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 from worker.bus import Bus, Message, Subscription
-from worker.client_events import AudioGap, ClientError, Gap, SpeechEvent, TimedAudio, WorkerGone
+from worker.client_events import AudioGap, ClientError, Gap, Moved, SpeechEvent, TimedAudio, WorkerGone
 from worker.client_line import Patience
 from worker.client_listener import Listening
 from worker.client_session import Speech
 from worker.connection import BusOptions
-from worker.errors import BusUnavailable, RequestTimeout, WireError, unsupported_option
+from worker.errors import BusUnavailable, RequestTimeout, WireError
 from worker.wire.codec import ContentType, decode_event, encode
 from worker.wire.events import Error, Info
 from worker.wire.requests import InfoRequest, Open
@@ -27,6 +27,7 @@ __all__ = [
     "ClientError",
     "Gap",
     "Listening",
+    "Moved",
     "Patience",
     "Speech",
     "SpeechEvent",
@@ -112,12 +113,11 @@ class Client:
 
         An attempt that nobody answers within ``timeout_s`` is repeated under a fresh session id, unless the request
         names one; should it live on as a ghost, it is cancelled. ``queue_bytes``: audio that may wait to be read.
-        ``pings``: ask the worker every second whether it is there, also while it has nothing to say.
+        ``pings``: ask the worker every second whether it is there, also while it has nothing to say. A request with
+        ``resume`` survives its worker: another goes on with it, and ``Moved`` says so.
 
         Raises WireError (no_capacity at once if no slot is free), RequestTimeout, BusUnavailable, MessageTooLarge.
         """
-        if request.resume:
-            raise unsupported_option("resume", "not supported by this client")
         attempts = 1 if request.session is not None else 1 + retries
         opened_at = self._loop.time()
         for attempt in range(attempts):
@@ -190,6 +190,7 @@ class Client:
             queue_bytes=queue_bytes,
             pings=pings,
             on_over=lambda: self._forget(token),
+            reopen=lambda: self._reopen(request, reply),
         )
         if request.fanout:
             self._hear_fanned(token, request)
@@ -199,6 +200,11 @@ class Client:
             raise BusUnavailable("not connected")
         self._speeches[token] = speech
         return speech
+
+    def _reopen(self, request: Open, reply: str) -> None:
+        """The session's options are known to whoever takes it over."""
+        packet = encode(Open(session=request.session, resume=True), ContentType.MSGPACK)
+        self._bus.publish(self._open_subject, packet.payload, headers=packet.headers, reply=reply)
 
     def _hear_fanned(self, token: str, request: Open) -> None:
         """Before the open is said: everything but its answer comes here."""

@@ -46,7 +46,15 @@ class Gap:
     missing: int
 
 
-SpeechEvent = TimedAudio | Gap | Mark | NeedText | Flushed | Cancelled | Error | End | Pulse
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Another worker has taken the session over. ``exact``: what follows is what would have followed."""
+
+    worker: str
+    exact: bool
+
+
+SpeechEvent = TimedAudio | Gap | Moved | Mark | NeedText | Flushed | Cancelled | Error | End | Pulse
 
 
 class Inlet:
@@ -90,7 +98,7 @@ class Inlet:
             self._bytes += len(audio.payload)
             self._append(audio)
 
-    def put(self, event: Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
+    def put(self, event: Moved | Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
         self._append(event)
 
     def end(self, event: End) -> None:

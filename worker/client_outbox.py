@@ -136,6 +136,22 @@ class Outbox:
             self.finished = False
         return news
 
+    def adopt(self, gen: int, since: int, text_seq: int) -> bool:
+        """Another worker has the session: it calls the generation that it speaks ``gen``, and every number from
+        ``since`` on means that one too. False: it misses text that is gone here.
+
+        A cancel that it has not heard of is for that generation. One that it has heard of stays as it was: said again,
+        it is answered again.
+        """
+        heard = [each for each in self._cancels if each[0] < since]
+        unheard = [cancel for ended, cancel in self._cancels if ended >= since]
+        renamed = [(gen + at, cancel.model_copy(update={"gen": gen + at})) for at, cancel in enumerate(unheard)]
+        self._cancels = heard + renamed
+        self.gen = gen + len(unheard)
+        self._texts = deque(text.model_copy(update={"gen": self.gen}) for text in self._texts)
+        self._orders = [(seq, order.model_copy(update={"gen": self.gen})) for seq, order in self._orders]
+        return bool(self._cancels) or self.taken(text_seq)
+
     def _begin(self, gen: int) -> None:
         self.gen = gen
         self._texts.clear()

@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from worker.bus import Bus, Message
-from worker.client_events import AudioGap, Gap, Inlet, SpeechEvent, TimedAudio, WorkerGone
+from worker.client_events import AudioGap, Gap, Inlet, Moved, SpeechEvent, TimedAudio, WorkerGone
 from worker.client_line import Line, Patience
 from worker.client_outbox import Outbox, check_text
+from worker.client_resume import Resumption
 from worker.errors import WireError
 from worker.wire.codec import decode_event
 from worker.wire.events import Audio, Cancelled, ControlEvent, End, Error, Flushed, Mark, NeedText, Pulse, Ready, Usage
@@ -45,7 +46,9 @@ class Speech:
         queue_bytes: int,
         pings: bool,
         on_over: Callable[[], None],
+        reopen: Callable[[], None],
     ) -> None:
+        """``reopen``: publishes an open that has another worker take the session over."""
         self.opened_at = opened_at
         """Loop time just before ``open`` was published, for the first time if it had to be repeated."""
         self.first_audio_at: float | None = None
@@ -62,6 +65,9 @@ class Speech:
         self._starved = False  # the model waits for text
         self._refusals = 0  # of text, since the last audio
         self._ticks = self._quiet_ticks = 0
+        self._resumption: Resumption | None = None
+        if opening.resume:
+            self._resumption = Resumption(ping=self._ask, reopen=reopen, give_up=self.fail)
 
     # --- what is known ------------------------------------------------------------------------------------------
 
@@ -202,6 +208,8 @@ class Speech:
             return
         self._quiet_ticks = 0
         self._line.heard()
+        if self._resumption is not None:
+            self._resumption.heard()
         if self._ready is None:
             self._hear_answer(event)
         else:
@@ -217,7 +225,9 @@ class Speech:
         box = self._outbox
         due = self._pings or box.finished or box.unspoken_chars > 0 or box.oldest is not None
         self._quiet_ticks = self._quiet_ticks + 1 if due else 0
-        if self._quiet_ticks * self._patience.tick_s > self._patience.silence_s:
+        if self._resumption is not None:
+            self._resumption.quiet(self._quiet_ticks * self._patience.tick_s)
+        elif self._quiet_ticks * self._patience.tick_s > self._patience.silence_s:
             where = "" if self._bus.connected else "; the connection to NATS is lost"
             self.fail(WorkerGone(f"nothing heard for {self._patience.silence_s:g} s{where}"))
 
@@ -231,6 +241,9 @@ class Speech:
             self._failure = error
             self._inlet.fail(error)
             self._close()
+
+    def _ask(self) -> None:
+        self._line.say(Ping())
 
     # --- inbound ------------------------------------------------------------------------------------------------
 
@@ -250,6 +263,8 @@ class Speech:
         match event:
             case Audio():
                 self._hear_audio(event, at)
+            case Ready() if self._resumption is not None and event.input != self.ready.input:
+                self._move(event)
             case Ready() if not self._outbox.awaits_cancelled:  # said again for those who come late
                 self._outbox.taken(event.text_seq)
                 self._line.progress()
@@ -267,6 +282,24 @@ class Speech:
                 self._put(event)
             case NeedText() | Flushed() | Pulse() if not self._outbox.awaits_cancelled:
                 self._hear_progress(event)
+
+    def _move(self, ready: Ready) -> None:
+        """Another worker has the session."""
+        assert self._resumption is not None
+        self._resumption.done()
+        self._ready = ready
+        self._line.open(ready)
+        if ready.gen is None or ready.since_gen is None:  # it knows nothing of the session, and has begun a new one
+            self._line.say(Cancel())
+            self.fail(WorkerGone("nobody remembers the session"))
+        elif not self._outbox.adopt(ready.gen, ready.since_gen, ready.text_seq):
+            self._line.say(Cancel())
+            self.fail(WorkerGone("the session's new worker misses text that was confirmed"))
+        else:
+            if self._outbox.awaits_cancelled:
+                self._inlet.begin(self._outbox.gen)
+            self._line.repeat_in(0.0)
+            self._put(Moved(ready.worker, bool(ready.exact)))
 
     def _hear_audio(self, audio: Audio, at: float) -> None:
         self._starved = False
@@ -298,6 +331,11 @@ class Speech:
             case "text_gap" | "too_large" if error.retryable:  # text that is gone here, or for which is never room
                 self._line.say(Cancel())
                 self.fail(error.as_exception())
+            case "no_capacity" if self._resumption is not None:
+                self._resumption.refused()
+            case "no_session" if self._resumption is not None:
+                if not self._resumption.asking:
+                    self._resumption.unheard()
             case "no_session":
                 self.fail(error.as_exception())
             case _:
@@ -308,13 +346,16 @@ class Speech:
         self._refusals += 1
         return not self._starved or self._refusals <= REFUSALS
 
-    def _put(self, event: Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
+    def _put(self, event: Moved | Mark | NeedText | Flushed | Cancelled | Error | Pulse) -> None:
         self._inlet.put(event)
         self._line.progress()
 
     def _unheard(self, credit_us: int) -> None:
         if self._ready is None:
             self.fail(WireError("no_capacity", "no worker of the pool has room"))
+        elif self._resumption is not None:
+            self._line.unheard(credit_us)
+            self._resumption.unheard()
         elif not self._line.unheard(credit_us):
             self.fail(WorkerGone("nobody receives the session's text"))
 
@@ -334,6 +375,8 @@ class Speech:
         if self._failure is not None:
             self._settle(self._failure)
         self._line.close()
+        if self._resumption is not None:
+            self._resumption.close()
         self._on_over()
 
     async def __aenter__(self) -> Self:

@@ -29,6 +29,7 @@ DOUBT_S = 2.5
 """Without an acknowledgement for so long, a worker no longer knows that its sessions are its own."""
 TICK_BYTES = 256 * 1024
 PONG_S = 1.0
+WAKING_S = 0.5
 
 Key = tuple[str, str]
 
@@ -59,7 +60,8 @@ class Journal:
         self._inbox = bus.new_inbox()
         self._numbers = itertools.count(1)
         self._unacknowledged: dict[int, tuple[float, JournalScribe | None]] = {}
-        self._ticked_at = self._confirmed_at = 0.0
+        self._ticked_at = self._confirmed_at = self._awake_at = 0.0
+        self._beat_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._beat_timer: asyncio.TimerHandle | None = None
         self._verifying: asyncio.Task[None] | None = None
@@ -85,6 +87,12 @@ class Journal:
     @property
     def sessions(self) -> Sequence[Key]:
         return list(self._scribes)
+
+    @property
+    def waking(self) -> bool:
+        """This process was stopped until a moment ago: what it reads now was said to it long ago."""
+        now = self._loop.time()
+        return now < self._awake_at or now - self._beat_at > DOUBT_S
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -253,6 +261,9 @@ class Journal:
         """Every second: whoever keeps records is heard of, and so learns whether it is heard."""
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
         now = self._loop.time()
+        if now - self._beat_at > DOUBT_S:
+            self._awake_at = now + WAKING_S
+        self._beat_at = now
         self.mind()
         overdue = [number for number, (at, _) in self._unacknowledged.items() if now - at > DOUBT_S]
         for number in overdue:

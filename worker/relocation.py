@@ -181,8 +181,15 @@ class Relocation:
     async def _settle(self, arrival: Arrival) -> None:
         session_id = arrival.settled.session
         assert session_id is not None
+        # An open that waited while this process was stopped is an old one: whoever sent it has asked others since.
+        wanted = not self._journal.waking
         taken = await take_over(
-            self._stream, arrival.tenant, session_id, self._journal.owner, fall=not arrival.handed_over
+            self._stream,
+            arrival.tenant,
+            session_id,
+            self._journal.owner,
+            fall=not arrival.handed_over,
+            wanted=wanted,
         )
         await self._left(session_id)
         if taken is None:

@@ -91,7 +91,9 @@ async def running(
             if desk is not None:
                 desk.deliver(events)
 
-        engine = EngineThread(load or (lambda: _load(settings.model)), deliver, rules or _rules(settings.scheduler))
+        engine = EngineThread(
+            load or (lambda: load_model(settings.model)), deliver, rules or _rules(settings.scheduler)
+        )
         loading = asyncio.ensure_future(engine.start())
         stack.push_async_callback(_abandon, loading)
         bus_options = await serving(settings.nats, stack)
@@ -203,7 +205,7 @@ def _rules(scheduler: SchedulerSettings) -> LoopRules:
     return LoopRules(headroom=scheduler.headroom, reserve_frames=scheduler.near_underrun_ms / 80.0)
 
 
-def _load(model: ModelSettings) -> FrameEngine:
+def load_model(model: ModelSettings) -> FrameEngine:
     import torch
 
     from engine.loading import load_engine

@@ -30,8 +30,10 @@ class TakenOver:
         return self.falls > MOST_FALLS
 
 
-async def take_over(stream: JournalStream, tenant: str, session: str, owner: str, *, fall: bool) -> TakenOver | None:
-    """None: there is no such session. ``fall``: its worker is thought dead.
+async def take_over(
+    stream: JournalStream, tenant: str, session: str, owner: str, *, fall: bool, wanted: bool = True
+) -> TakenOver | None:
+    """None: there is no such session. ``fall``: its worker is thought dead. ``wanted``: if there is one, take it.
 
     The claim is the border: what the old owner writes behind it counts for nothing, wherever it is in the world. It is
     told so, in case it lives.
@@ -46,6 +48,8 @@ async def take_over(stream: JournalStream, tenant: str, session: str, owner: str
         entry = wire.decode_entry(stored.payload)
         if isinstance(entry, wire.Closed):
             raise WireError("no_session", "the session has ended")
+        if not wanted:
+            raise WireError("no_capacity", "the session is another worker's")
         claim = _claim(entry, stored.place, owner)
         try:
             place = await stream.put(subject, wire.encode_entry(claim), last=stored.place)

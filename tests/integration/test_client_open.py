@@ -109,13 +109,6 @@ async def test_an_open_that_its_caller_gives_up_is_a_ghost_too(client: Client, w
     assert await ghost.next() == Cancel(gen=0)
 
 
-@pytest.mark.parametrize("option", ["fanout", "resume"])
-async def test_what_this_client_cannot_do_is_refused(client: Client, option: str) -> None:
-    with pytest.raises(WireError) as refused:
-        await client.open(Open.model_validate({option: True}))
-    assert refused.value.code == "unsupported_option"
-
-
 async def test_sessions_share_one_subscription_and_keep_apart(client: Client, worker: ScriptedWorker) -> None:
     openings = [asyncio.ensure_future(client.open(Open(text=str(n)), timeout_s=LONG_S)) for n in range(50)]
     sessions = [await worker.session() for _ in openings]

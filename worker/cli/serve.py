@@ -8,9 +8,10 @@ import signal
 
 from pydantic_settings import CliToggleFlag
 
+from engine.contract import FrameEngine
 from worker import logs
 from worker.cli.command import Command
-from worker.service import Service, running
+from worker.service import Service, load_model, running
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,16 @@ class Serve(Command):
         logs.configure(self.telemetry)
         asyncio.get_running_loop().set_exception_handler(logs.handle_loop_error)
         stop = _Stop()
-        async with running(self) as service:
+        async with running(self, load=self.make_engine) as service:
             if self.announce:
                 print(f"ready {service.bus_options.servers[0]} {service.probes.port or '-'}", flush=True)
             await stop.first.wait()
             await self._leave(service, stop)
         return 0
+
+    def make_engine(self) -> FrameEngine:
+        """On the engine's thread."""
+        return load_model(self.model)
 
     async def _leave(self, service: Service, stop: _Stop) -> None:
         log.info("draining: %d sessions are live; a second signal ends them", service.desk.sessions)
