@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import nats
@@ -107,8 +108,7 @@ async def test_what_the_worker_cannot_send_leaves_visible_holes(make_server: Mak
         relay_to(server.url, buffer_bytes=4096) as relay,
         house(settings(relay.url, pending_bytes=20_000), load=fake) as home,
     ):
-        transport = home.service.bus._connection.link._transport
-        assert transport is not None
+        transport: Any = home.service.bus._connection.link._transport
         transport._io_writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         home.url = server.url  # our own clients have a way that is free
         client, listener = await ears(server.url, session := secrets.token_hex(16))
