@@ -177,7 +177,6 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"cfg": 2.0}, "unsupported_option", {"option": "cfg"}),
     ({"speed": 1.5}, "unsupported_option", {"option": "speed"}),
     ({"marks": "yes"}, "bad_request", {"field": "marks"}),
-    ({"fanout": True}, "unsupported_option", {"option": "fanout"}),
     ({"resume": True}, "unsupported_option", {"option": "resume"}),
     ({"volume": 11}, "unknown_field", {"fields": ["volume"]}),
     ({"seed": -1}, "bad_request", {"field": "seed"}),

@@ -106,7 +106,7 @@ def test_an_option_that_the_model_cannot_honour(name: str, value: object) -> Non
     assert (error.code, error.detail) == ("unsupported_option", {"option": name})
 
 
-@pytest.mark.parametrize("name", ["fanout", "resume"])
+@pytest.mark.parametrize("name", ["resume"])
 def test_an_option_that_the_worker_cannot_honour(name: str) -> None:
     error = refused(**{name: True})
     assert (error.code, error.detail) == ("unsupported_option", {"option": name})
