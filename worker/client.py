@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 GHOST_S = 60.0
-"""How long an open that timed out may still come to life and be cancelled."""
+"""How long an open that timed out may still come to life, or a worker that was given up come back, and be cancelled."""
 QUEUE_BYTES = 32 * 1024 * 1024
 OWN_INBOX = "_INBOX"
 
@@ -53,6 +53,8 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._inbox = bus.new_inbox()
         self._speeches: dict[str, Speech] = {}
+        self._ghosts: dict[str, Speech] = {}
+        """Given up, but their worker may come back."""
         self._fanned: dict[str, Subscription] = {}
         self._listenings: set[Listening] = set()
         self._opens = 0
@@ -224,7 +226,10 @@ class Client:
         self._loop.call_later(GHOST_S, speech.fail, ClientError("never opened"))
 
     def _forget(self, token: str) -> None:
-        self._speeches.pop(token, None)
+        speech = self._speeches.pop(token, None)
+        if speech is not None and speech.given_up:
+            self._ghosts[token] = speech
+            self._loop.call_later(GHOST_S, self._ghosts.pop, token, None)
         fanned = self._fanned.pop(token, None)
         if fanned is not None:
             fanned.close()
@@ -233,7 +238,7 @@ class Client:
 
     def _hear(self, message: Message) -> None:
         token, _, note = message.subject.rpartition(".")[2].partition("-")
-        speech = self._speeches.get(token)
+        speech = self._speeches.get(token) or self._ghosts.get(token)
         if speech is not None:
             speech.hear(message, int(note) if note.isdecimal() else 0, self._loop.time())
 

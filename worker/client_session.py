@@ -94,6 +94,10 @@ class Speech:
     def over(self) -> bool:
         return self._end is not None or self._failure is not None
 
+    @property
+    def given_up(self) -> bool:
+        return isinstance(self._failure, WorkerGone)
+
     # --- the producer -------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
@@ -197,6 +201,7 @@ class Speech:
     def hear(self, message: Message, credit_us: int, at: float) -> None:
         """A message to this session's own subject. ``credit_us``: the credit that a 503 says nobody received."""
         if self.over:
+            self._turn_away(message)
             return
         if message.no_responders:
             self._unheard(credit_us)
@@ -214,6 +219,12 @@ class Speech:
             self._hear_answer(event)
         else:
             self._hear_event(event, at)
+
+    def _turn_away(self, message: Message) -> None:
+        """A worker that was given up is back: it is told to stop, once."""
+        if self.given_up and self._ready is not None and not self._cancelled and not message.no_responders:
+            self._cancelled = True
+            self._line.say(Cancel())
 
     def tick(self) -> None:
         """Every ``Patience.tick_s``."""

@@ -150,6 +150,22 @@ async def test_a_worker_that_falls_silent_while_audio_is_due_is_gone(make_stage:
         await anext(speech)
 
 
+async def test_a_worker_that_comes_back_after_it_was_given_up_is_told_to_stop(make_stage: MakeStage) -> None:
+    stage = await make_stage(BY_HAND)
+    speech, session = await stage.open(request=Open(text="", final=True))
+    for _ in range(4):
+        speech.tick()
+    with pytest.raises(WorkerGone):
+        await anext(speech)
+    for _ in range(2):
+        session.event(Pulse(text_seq=0))
+        session.audio()
+    assert await session.next() == Cancel()
+    session.end("cancelled")
+    await stage.settle()
+    assert session.heard.empty(), "once is enough"
+
+
 async def test_a_final_open_is_due_until_its_end(make_stage: MakeStage) -> None:
     stage = await make_stage(BY_HAND)
     speech, _ = await stage.open(request=Open(text="", final=True))
