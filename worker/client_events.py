@@ -78,6 +78,8 @@ class Inlet:
         self._ended = False
         self._failure: Exception | None = None
         self.gen = 0
+        self._from_gen = 0
+        self._begins = False  # after a take-over the first of a generation may have the number of one that was cut
 
     @property
     def waiting_bytes(self) -> int:
@@ -87,6 +89,11 @@ class Inlet:
         if self._late:
             self._late = False
             self._next_seq = audio.seq
+        if audio.gen < self._from_gen:
+            return
+        if self._begins and audio.gen >= self.gen:
+            self._begins = False
+            self._next_seq = min(self._next_seq, audio.seq)
         self._last_seq = max(self._last_seq, audio.seq)
         if audio.seq < self._next_seq:
             return
@@ -117,9 +124,14 @@ class Inlet:
         if gen == self.gen:
             return
         self.gen = gen
+        self._begins = True
         kept = [event for event in self._events if not _is_old(event, gen)]
         self._events = deque(kept)
         self._bytes = sum(len(event.payload) for event in kept if isinstance(event, Audio))
+
+    def moved(self, gen: int) -> None:
+        """Another worker speaks, from this generation on: what its predecessor may still say is not wanted."""
+        self._from_gen = gen
 
     async def get(self) -> SpeechEvent | None:
         """None after ``end``. Raises the failure. Safe to cancel."""

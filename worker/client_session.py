@@ -307,6 +307,7 @@ class Speech:
             self._line.say(Cancel())
             self.fail(WorkerGone("the session's new worker misses text that was confirmed"))
         else:
+            self._inlet.moved(ready.gen)
             if self._outbox.awaits_cancelled:
                 self._inlet.begin(self._outbox.gen)
             self._line.repeat_in(0.0)

@@ -30,8 +30,9 @@ class Generation:
     """Begins with the session or with a ``cancel`` that keeps it. The session calls it with messages and events of this
     generation alone; after ``close`` nothing of it reaches engine or listener."""
 
-    def __init__(self, number: int, stage: Stage, noise: int | None = None) -> None:
-        """``noise``: what the engine knows it by, if a take-over has raised its number."""
+    def __init__(self, number: int, stage: Stage, noise: int | None = None, before: str = "") -> None:
+        """``noise``: what the engine knows it by, if a take-over has raised its number. ``before``: text of it that is
+        spoken and forgotten."""
         self.number = number
         self.noise = number if noise is None else noise
         self.finished = False
@@ -44,6 +45,7 @@ class Generation:
         """The engine has something to say, or to answer."""
         self.stalled = False
         """The engine waits for text."""
+        self._before = before
         self._needy = False  # the engine waits for text, and the producer has not been told
         self._stage = stage
         self._flushes: deque[int] = deque()  # the text_seq of each that is not answered yet
@@ -101,7 +103,13 @@ class Generation:
 
     def split(self, played_ms: float | None) -> tuple[str, str]:
         """The text that was spoken, and the rest: by a listener's media time, or by what was sent."""
-        return self._narration.split(played_ms)
+        spoken, unspoken = self._narration.split(played_ms)
+        return self._before + spoken, unspoken
+
+    @property
+    def read_to(self) -> int:
+        """Characters of the text up to the end of the last word that is begun."""
+        return len(self._before) + self._narration.read_to
 
     def close(self) -> None:
         self._narration.close()
@@ -191,7 +199,8 @@ class Generation:
     def _tell(self, marks: Iterable[events.Mark]) -> None:
         if self._stage.settled.marks:
             for mark in marks:
-                self._stage.egress.event(mark)
+                offset = len(self._before) + mark.offset
+                self._stage.egress.event(mark.model_copy(update={"offset": offset}) if self._before else mark)
 
     # --- credit ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from worker.errors import JournalDamaged
 from worker.wire import journal as wire
+from worker.wire.requests import join_surrogates
 
 
 @dataclass(slots=True)
@@ -33,6 +34,10 @@ class Ledger:
     records: list[bytes] = field(default_factory=list)
     answered: int = 0
     """Flushes among the orders."""
+    texts_before: int = 0
+    """Numbered texts that are in ``before`` as a whole."""
+    cuts: list[wire.Cut] = field(default_factory=list)
+    """Known where the frames are, not in the stream."""
     cancelled: tuple[str, str] | None = None
     """What was spoken of the generation before, and what was not."""
 
@@ -49,9 +54,41 @@ class Ledger:
         self.since = restart.since
         self.cancelled = (restart.spoken, restart.unspoken)
         self.origin_seq, self.origin_pts = origin
-        self.first = self.answered = 0
+        self.first = self.answered = self.texts_before = 0
         self.before = ""
-        self.orders, self.records = [], []
+        self.orders, self.records, self.cuts = [], [], []
+
+    def forget(self, reach: int) -> bool:
+        """Keep to ``reach`` steps, by leaving out the older half, up to a word. What is built from the rest is not
+        exact any more. Returns whether there was something to leave out."""
+        if len(self.records) <= reach:
+            return False
+        latest = self.first + len(self.records) - reach // 2
+        cut = next((cut for cut in reversed(self.cuts) if cut.step <= latest), None)
+        if cut is None or cut.step == self.first:
+            return False
+        self._leave_out(cut.offset - len(self.before))
+        self.records = self.records[cut.step - self.first :]
+        self.first, self.origin_seq, self.origin_pts = cut.step, cut.seq, cut.pts
+        self.cuts = [each for each in self.cuts if each.step >= cut.step]
+        return True
+
+    def _leave_out(self, characters: int) -> None:
+        """So many of the text in the orders."""
+        while characters > 0 or (self.orders and self.orders[0][0] == "flush"):
+            kind, text = self.orders.pop(0)
+            if kind == "flush":
+                self.answered -= 1
+                continue
+            joined = join_surrogates(self.before + text)
+            taken = len(joined) - len(self.before)
+            if taken > characters:
+                self.before = joined[: len(self.before) + characters]
+                self.orders.insert(0, (kind, joined[len(self.before) :]))
+                return
+            self.before = joined
+            self.texts_before += kind == "text"
+            characters -= taken
 
     def take_over(self) -> None:
         self.number += 1
@@ -87,4 +124,4 @@ class Ledger:
             raise JournalDamaged("a checkpoint of another form") from None
 
 
-_PLAIN = ("number", "since", "noise", "origin_seq", "origin_pts", "first", "before", "answered")
+_PLAIN = ("number", "since", "noise", "origin_seq", "origin_pts", "first", "before", "texts_before", "answered")

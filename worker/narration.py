@@ -113,6 +113,11 @@ class Narration:
         return 0 if self._taken == self._given and not self.busy else self.characters - self._read_to
 
     @property
+    def read_to(self) -> int:
+        """Characters up to the end of the last word of the text that the engine has begun to speak."""
+        return self._read_to
+
+    @property
     def busy(self) -> bool:
         """Text is still on its way to the engine."""
         return bool(self._waiting) or self._running is not None

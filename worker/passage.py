@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from engine.contract import SlotFrame
 from scheduler import messages as sched
+from worker.errors import WireError
 from worker.generation import Generation
 from worker.ledger import Ledger
 from worker.plumbing import Stage
-from worker.wire.events import Usage
-from worker.wire.journal import Counters, OrderKind
+from worker.scribe import Scribe
+from worker.wire.events import Error, Usage
+from worker.wire.journal import Counters, Cut, OrderKind
+from worker.wire.requests import Input, Ping
 
 Text = sched.Push | sched.Flush | sched.Finish
 
@@ -25,6 +29,7 @@ class Passage:
         self._stage = stage
         self._origin: Counters | None = None
         self._script: list[Text] | None = None
+        self._deferred: list[Input] = []
 
     def count(self, usage: Usage, credit_ms: float | None) -> Counters | None:
         """Where the session stands; None while its events are withheld."""
@@ -48,6 +53,7 @@ class Passage:
         """``generation``: a new one. What it would tell the engine is kept."""
         stage = self._stage
         stage.intake.generation, stage.intake.since = ledger.number, ledger.since
+        stage.intake.text_seq, stage.egress.seq = ledger.texts_before, ledger.origin_seq
         self._origin, self._script = ledger.counters, []
         for kind, text in ledger.orders:
             self._obey(generation, kind, text)
@@ -79,14 +85,48 @@ class Passage:
         script, self._script = self._script or [], None
         return tuple(script)
 
-    def retell(self, generation: Generation, frames: Sequence[SlotFrame]) -> None:
+    def tell(self, generation: Generation, event: sched.Frame, scribe: Scribe) -> None:
+        """A frame for the listeners, and for the journal."""
+        with self._cut(generation, event.frame) as cuts:
+            generation.frame(event.frame, event.lateness_s)
+        scribe.frame(event.frame, cuts[0] if cuts else None)
+
+    def retell(self, generation: Generation, frames: Sequence[SlotFrame], scribe: Scribe) -> None:
+        """Frames that another worker has sent."""
         route = self._stage.egress.route
         route.muted = True
         for frame in frames:
-            generation.retell(frame)
+            with self._cut(generation, frame) as cuts:
+                generation.retell(frame)
+            for cut in cuts:
+                scribe.retold(cut)
         route.muted = False
 
-    def restored(self) -> None:
+    @contextmanager
+    def _cut(self, generation: Generation, frame: SlotFrame) -> Iterator[list[Cut]]:
+        """Filled if the frame that is heard inside begins a word of the text, and not the rest of a number's."""
+        egress, cuts = self._stage.egress, list[Cut]()
+        cut = Cut(frame.step - 1, generation.read_to, egress.seq, egress.pts)
+        yield cuts
+        if generation.read_to > cut.offset:
+            cuts.append(cut)
+
+    def defers(self, message: Input) -> bool:
+        """Whether it has to wait: what was spoken is known when all is heard again. A ping is answered."""
+        if self._origin is None or isinstance(message, Ping):
+            return False
+        self._deferred.append(message)
+        return True
+
+    def restored(self, receive: Callable[[Input], None]) -> None:
+        """The session goes on. ``receive`` is given what had to wait; it may raise WireError."""
+        egress = self._stage.egress
         if self._origin is not None:
-            self._stage.egress.resume_at(self._origin.seq, self._origin.pts)
+            egress.resume_at(self._origin.seq, self._origin.pts)
             self._origin = None
+        deferred, self._deferred = self._deferred, []
+        for message in deferred:
+            try:
+                receive(message)
+            except WireError as error:
+                egress.event(Error.of(error))

@@ -86,6 +86,7 @@ class Relocation:
             lost=self._lost,
         )
         self._pool = settings.worker.pool
+        self._reach = round(1000 * settings.journal.reach_s / reception.model.frame_ms)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving: dict[str, asyncio.Event] = {}  # sessions that were taken over and still hold a row
@@ -138,6 +139,7 @@ class Relocation:
             falls=falls,
             fell_at_pts=fell_at_pts,
             place=place,
+            reach=self._reach,
             count=session.count,
             suspend=session.egress.route.suspend,
             touch=journal.touch,

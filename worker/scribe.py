@@ -22,7 +22,13 @@ class Scribe(Protocol):
 
     def order(self, kind: wire.OrderKind, text: str = "") -> None: ...
 
-    def frame(self, frame: SlotFrame) -> None: ...
+    def frame(self, frame: SlotFrame, cut: wire.Cut | None) -> None:
+        """``cut``: if it begins a word of the text."""
+        ...
+
+    def retold(self, cut: wire.Cut) -> None:
+        """One that another worker has sent; the ledger has it already."""
+        ...
 
     def answered(self) -> None:
         """A flush."""
@@ -50,7 +56,9 @@ class NoScribe:
 
     def order(self, kind: wire.OrderKind, text: str = "") -> None: ...
 
-    def frame(self, frame: SlotFrame) -> None: ...
+    def frame(self, frame: SlotFrame, cut: wire.Cut | None) -> None: ...
+
+    def retold(self, cut: wire.Cut) -> None: ...
 
     def answered(self) -> None: ...
 
@@ -75,13 +83,15 @@ class JournalScribe:
         falls: int,
         fell_at_pts: int,
         place: int,
+        reach: int,
         count: Callable[[], wire.Counters | None],
         suspend: Callable[[bool], None],
         touch: Hook,
         settle: Hook,
         closed: Callable[[JournalScribe], None],
     ) -> None:
-        """``place``: of the session's last entry in the stream, 0 for none. ``suspend``: withhold the session's events,
+        """``place``: of the session's last entry in the stream, 0 for none. ``reach``: steps that are kept.
+        ``suspend``: withhold the session's events,
         or no longer."""
         self.ledger = ledger
         self.epoch, self.place = epoch, place
@@ -93,10 +103,12 @@ class JournalScribe:
         self.checkpoint_at = 0.0
         self.checkpoint_under_way = False
         self.ended = False
+        self._reach = reach
         self._count, self._touch, self._settle, self._closed = count, touch, settle, closed
         self._dirty = False
         self._orders: list[wire.Order] = []
         self._records: list[bytes] = []
+        self._cuts: list[wire.Cut] = []
         self._answered = 0
         self._restart: wire.Restart | None = None
         self._origin: tuple[int, int] | None = None
@@ -109,10 +121,14 @@ class JournalScribe:
         self._orders.append((kind, text))
         self.counted()
 
-    def frame(self, frame: SlotFrame) -> None:
+    def frame(self, frame: SlotFrame, cut: wire.Cut | None) -> None:
         if frame.record:
             self._records.append(frame.record)
+            self._cuts += [cut] if cut else []
             self.counted()
+
+    def retold(self, cut: wire.Cut) -> None:
+        self.ledger.cuts.append(cut)
 
     def answered(self) -> None:
         self._answered += 1
@@ -145,10 +161,12 @@ class JournalScribe:
             counters, tuple(self._orders), tuple(self._records), self._answered, self._restart, self._origin
         )
         self.ledger.apply(delta)
+        self.ledger.cuts += self._cuts
+        self.due = self.ledger.forget(self._reach) or self.due
         self._dirty, self.changed_since_checkpoint = False, True
         self._clear()
         return wire.TickPart(*self.key, self.epoch, delta)
 
     def _clear(self) -> None:
-        self._orders, self._records, self._answered = [], [], 0
+        self._orders, self._records, self._cuts, self._answered = [], [], [], 0
         self._restart = self._origin = None

@@ -25,6 +25,7 @@ from pydantic import (
     PositiveInt,
     SecretStr,
     StringConstraints,
+    ValidationError,
     field_validator,
     model_validator,
 )
@@ -80,6 +81,22 @@ def _inbox(prefix: str) -> str:
     return prefix
 
 
+def _override(item: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}\.(sessions|chars_per_s|burst_chars)=[^\s=]+", item):
+        raise PydanticCustomError(
+            "override", "a limit of one tenant is TENANT.sessions=N, chars_per_s=X or burst_chars=N"
+        )
+    return item
+
+
+def _by_tenant(value: object) -> object:
+    """In a file also as tables: ``[limits.overrides.acme]``."""
+    if not isinstance(value, dict):
+        return _listed(value)
+    tables = [(tenant, table) for tenant, table in value.items() if isinstance(table, dict)]
+    return [f"{tenant}.{name}={limit}" for tenant, table in tables for name, limit in table.items()]
+
+
 def _random_id() -> str:
     return secrets.token_hex(6)
 
@@ -88,6 +105,7 @@ Token = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """One subject token."""
 Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], NoDecode, BeforeValidator(_listed)]
 Tokens = Annotated[tuple[Token, ...], NoDecode, BeforeValidator(_listed)]
+Overrides = Annotated[tuple[Annotated[str, AfterValidator(_override)], ...], NoDecode, BeforeValidator(_by_tenant)]
 ExistingFile = Annotated[FilePath, BeforeValidator(_home)]
 Inbox = Annotated[str, AfterValidator(_inbox)]
 
@@ -167,6 +185,46 @@ class WorkerSettings(Section):
     )
 
 
+class QuotaSettings(Section):
+    """What one tenant may take of one worker."""
+
+    sessions: Annotated[PositiveInt | None, BeforeValidator(_switched)] = Field(
+        default=None,
+        description="most sessions of one tenant at once at this worker; off: as many as there is room for",
+    )
+    chars_per_s: Annotated[PositiveFloat | None, BeforeValidator(_switched)] = Field(
+        default=None, description="characters of text that one tenant may send a second, in the mean; off: no limit"
+    )
+    burst_chars: PositiveInt = Field(default=20_000, description="characters that a tenant may be ahead of that")
+
+
+class LimitsSettings(QuotaSettings):
+    """So that one tenant cannot take what the others need; for each tenant at each worker."""
+
+    overrides: Overrides = Field(
+        default=(), description="for single tenants, e.g. acme.sessions=64,acme.chars_per_s=off; separated by commas"
+    )
+
+    @property
+    def tenants(self) -> frozenset[str]:
+        """Those with limits of their own."""
+        return frozenset(override.partition(".")[0] for override in self.overrides)
+
+    def of(self, tenant: str) -> QuotaSettings:
+        given = [override.removeprefix(f"{tenant}.") for override in self.overrides]
+        own = dict(pair.split("=", 1) for pair in given if "." not in pair.partition("=")[0])
+        return QuotaSettings.model_validate({**self.model_dump(exclude={"overrides"}), **own})
+
+    @model_validator(mode="after")
+    def _every_override_is_a_limit(self) -> Self:
+        for tenant in sorted(self.tenants):
+            try:
+                self.of(tenant)
+            except ValidationError as error:
+                raise _conflict("overrides", f"of {tenant}: {error.errors()[0]['msg']}") from None
+        return self
+
+
 class JournalSettings(Section):
     """Whether sessions may be resumed at another worker, and where their journal is kept."""
 
@@ -179,7 +237,7 @@ class JournalSettings(Section):
     age_s: float = Field(default=600.0, ge=60.0, description="how long records are kept")
     max_bytes: PositiveInt = Field(default=268_435_456, description="of a stream that is made; the oldest go first")
     reach_s: float = Field(
-        default=120.0, ge=30.0, le=600.0, description="length of a generation up to which a take-over is exact"
+        default=120.0, ge=4.0, le=600.0, description="length of a generation up to which a take-over is exact"
     )
 
 
@@ -265,6 +323,7 @@ class Settings(BaseSettings):
 
     nats: NatsSettings = Field(default_factory=NatsSettings, description="servers, identity, reply subjects")
     worker: WorkerSettings = Field(default_factory=WorkerSettings, description="which sessions it takes, and limits")
+    limits: LimitsSettings = Field(default_factory=LimitsSettings, description="what one tenant may take")
     journal: JournalSettings = Field(default_factory=JournalSettings, description="sessions that may change workers")
     model: ModelSettings = Field(default_factory=ModelSettings, description="what speaks, and on what")
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings, description="who steps when")

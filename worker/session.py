@@ -64,8 +64,7 @@ class LiveSession:
         self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
         self._pinged = False
         self._last_cancel: events.Cancelled | None = None
-        self._credit_ms = settled.credit_ms
-        self._passage = Passage(self._stage)
+        self._credit_ms, self._passage = settled.credit_ms, Passage(self._stage)
         self.scribe: Scribe = NoScribe()
 
     # --- the worker's side ----------------------------------------------------------------------------------------
@@ -91,8 +90,8 @@ class LiveSession:
 
     @property
     def _open(self) -> sched.Open:
-        pace = sched.Pace.FAST if self.settled.pace == "fast" else sched.Pace.LIVE
-        return sched.Open(self.id, self._options, pace, self.settled.lead_ms, self._credit_ms, lasting=True)
+        settled, pace = self.settled, sched.Pace(self.settled.pace)
+        return sched.Open(self.id, self._options, pace, settled.lead_ms, self._credit_ms, lasting=True)
 
     def tick(self, now: float) -> None:
         """Once a second: silence, absent listeners, time limits."""
@@ -123,7 +122,7 @@ class LiveSession:
             self._last_cancel = events.Cancelled(gen=ledger.noise, spoken=spoken, unspoken=unspoken)
         self._credit_ms = ledger.counters.credit_ms
         self._options = dataclasses.replace(self._options, generation=ledger.noise)
-        self._generation = Generation(ledger.number, self._stage, ledger.noise)
+        self._generation = Generation(ledger.number, self._stage, ledger.noise, ledger.before)
         self._passage.adopt(ledger, self._generation, age_s)
 
     async def go_on(self, ready: events.Ready, ledger: Ledger) -> None:
@@ -167,6 +166,8 @@ class LiveSession:
     def receive(self, message: requests.Input) -> None:
         """Raises WireError for a message that is not taken."""
         self._heard_at = self._p.now()
+        if self._passage.defers(message):
+            return
         if not isinstance(message, requests.Ping):
             self._texted_at = self._heard_at
         match message:
@@ -225,9 +226,8 @@ class LiveSession:
         self._tally.resume(self._p.now())
         self._p.telemetry.cancelled(self._span, number)
         self._last_cancel = self.egress.fitted(events.Cancelled(gen=number, spoken=spoken, unspoken=unspoken))
-        said = self._last_cancel
-        self.scribe.restart(Restart(number, self._intake.since, said.spoken, said.unspoken))
-        self.egress.event(said)
+        self.scribe.restart(Restart(number, self._intake.since, self._last_cancel.spoken, self._last_cancel.unspoken))
+        self.egress.event(self._last_cancel)
         if not message.keep:
             self.close("cancelled")
             return
@@ -247,9 +247,9 @@ class LiveSession:
             return
         match event:
             case sched.Retold():
-                self._passage.retell(self._generation, event.frames)
+                self._passage.retell(self._generation, event.frames, self.scribe)
             case sched.Restored():
-                self._passage.restored()
+                self._passage.restored(self.receive)
             case sched.FirstStep():
                 self._tally.first_step(self._p.now())
                 self._p.telemetry.first_step(self._span, event.queued_s)
@@ -267,8 +267,7 @@ class LiveSession:
         """One of the current generation."""
         match event:
             case sched.Frame():
-                self._generation.frame(event.frame, event.lateness_s)
-                self.scribe.frame(event.frame)
+                self._passage.tell(self._generation, event, self.scribe)
                 if event.frame.pcm and self.settled.pace == "fast" and self._p.egress_full():
                     self.audience.hold()
             case sched.Stalled() if event.heard >= self._generation.told:

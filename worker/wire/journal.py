@@ -58,6 +58,18 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a generation may be begun when what came before is left out: at a step that begins a word of the text."""
+
+    step: int
+    """Of the generation, from 0."""
+    offset: int
+    """Characters of its text before the word, or before the white space in front of it."""
+    seq: int
+    pts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """A generation begins."""
 
