@@ -48,6 +48,8 @@ class Seat:
 
     def taken_away(self, *, wanted: bool) -> None:
         """The row is free; ``wanted``: meanwhile there is something to say again."""
+        if wanted and self.place is Place.LINE:
+            return
         self._stop_timer()
         self.place = Place.PARKED
         if wanted:
