@@ -16,7 +16,6 @@ from torch import Tensor
 
 from engine.backbone import Heard, hear
 from engine.config import MOST_SPEAKERS, ConditionerConfig, ModelConfig
-from engine.errors import UnusableVoice
 from engine.language import BackboneWeights, ConditionerWeights
 from engine.layers import sin_embedding
 
@@ -47,18 +46,15 @@ class Conditions:
         self._table = VoiceTable(config, rows, device, self._dtype) if config.fuser.cross else None
 
     def assign(self, slot: int, names: tuple[str, ...], voices: tuple[Tensor, ...], cfg: float | None) -> None:
-        """Condition a slot. voices: float32 [positions, dim of the conditioner] of each name; cfg: one of the model's
-        ``guidance_values``.
-
-        Raises UnusableVoice for voices that do not fit the model or each other.
-        """
+        """Condition a slot. voices: float32 [positions, dim of the conditioner] of each name, as many positions each;
+        cfg: one of the model's ``guidance_values``."""
         values = {"control": "ok", "cfg": None if cfg is None else format(cfg, ".1f")}
         self._sums[slot] = self._sum(values)
         if self._config.guided:
             self._sums[slot + self._capacity] = self._sum({})
         if self._table is None:
             return
-        positions = self._check(names, voices)
+        positions = len(voices[0]) if voices else 0
         table = self._table
         table.assign(slot, (names, positions), lambda: self._heard(self._source(voices, positions, values)))
         if self._config.guided:
@@ -81,18 +77,6 @@ class Conditions:
     def voices_computed(self) -> int:
         """How often keys and values were computed."""
         return 0 if self._table is None else self._table.computed
-
-    def _check(self, names: tuple[str, ...], voices: tuple[Tensor, ...]) -> int:
-        """Positions of each voice."""
-        part = self._config.conditioner("speaker_wavs")
-        if part is None or not voices:
-            return 0
-        for name, voice in zip(names, voices, strict=True):
-            if voice.shape[1] != part.dim:
-                raise UnusableVoice(name, f"has width {voice.shape[1]}, the model takes {part.dim}")
-            if len(voice) != len(voices[0]):
-                raise UnusableVoice(name, f"has {len(voice)} positions, the voice beside it {len(voices[0])}")
-        return len(voices[0])
 
     def _sum(self, values: dict[str, str | None]) -> Tensor:
         total = torch.zeros(self._config.backbone.dim, device=self._sums.device)

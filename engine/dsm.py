@@ -93,7 +93,7 @@ class DsmEngine:
         device: torch.device,
         casting: Casting | None = None,
     ) -> None:
-        """casting: for a model with conditions."""
+        """casting: None for a model of one voice that takes no options but those of its slots."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
@@ -103,10 +103,12 @@ class DsmEngine:
         self._casting = casting
         self._feeds: dict[int, Feed] = {}
 
-    def prepare(self, options: SlotOptions) -> None:
-        """Check and fetch what a session asks for, before it is opened; from any thread (see ``Casting.prepare``)."""
+    def lacking(self, options: SlotOptions) -> Sequence[str]:
+        return () if self._casting is None else self._casting.lacking(options)
+
+    def fetch(self, voice: str) -> None:
         if self._casting is not None:
-            self._casting.prepare(options)
+            self._casting.fetch(voice)
 
     def open(self, slot: int, options: SlotOptions) -> None:
         """Raises VoiceNotFound, UnusableVoice or UnsupportedOption, and the slot is not open then."""

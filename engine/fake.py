@@ -112,6 +112,11 @@ class FakeEngine:
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
+    def lacking(self, options: SlotOptions) -> Sequence[str]:
+        return ()
+
+    def fetch(self, voice: str) -> None: ...
+
     def open(self, slot: int, options: SlotOptions) -> None:
         self._vacate(slot)
         self._slots[slot] = _Slot(options)

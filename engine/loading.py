@@ -29,7 +29,7 @@ from engine.checkpoint import (
 from engine.codec.mimi.config import MimiConfig
 from engine.codec.mimi.encoder import encode_clip
 from engine.codec.streams import CodecStream
-from engine.config import ModelConfig, SpectralConfig
+from engine.config import MOST_SPEAKERS, ModelConfig, SpectralConfig
 from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
 from engine.errors import CheckpointError, KernelError, UnsupportedModel, UnusableVoice
@@ -96,6 +96,7 @@ def _info(
             max_padding=config.text.max_padding,
         ),
         options=OPTIONS | {"cfg"} if guided else OPTIONS,
+        speakers=MOST_SPEAKERS if config.hears_voices else 1,
     )
 
 
@@ -140,10 +141,9 @@ def load_engine(
         raise KernelError("bf16x3 needs the native kernels")
     if precision in ("bfloat16", "int8"):
         raise KernelError("models with the spectral codec are run in float32 or bf16x3")
-    row_by_row = place.type == "cpu"
-    return DsmEngine(
-        model, model_info(model), chosen or TorchKernels(model, capacity, place, row_by_row), capacity, place
-    )
+    ready = chosen or TorchKernels(model, capacity, place, row_by_row=place.type == "cpu")
+    casting = Casting(model.config, VoiceLibrary(), conditions=None)
+    return DsmEngine(model, model_info(model), ready, capacity, place, casting)
 
 
 def load_mimi_engine(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.config import ModelConfig
 from engine.contract import SlotOptions
-from engine.errors import CheckpointError, EngineError, UnusableVoice, VoiceNotFound
+from engine.errors import CheckpointError, EngineError, UnusableVoice, VoiceNotFound, VoiceOutOfReach
 from engine.hub import HUB
 from engine.tensors import TensorFile
 
@@ -49,7 +49,7 @@ class VoiceLibrary:
 
         Raises:
             VoiceNotFound: there is no such voice.
-            UnusableVoice: it cannot be fetched.
+            VoiceOutOfReach: it cannot be fetched.
         """
         if name not in self.files:
             raise VoiceNotFound(name, self.names)
@@ -70,7 +70,7 @@ class HubFile:
         try:
             return Path(hf_hub_download(self.repo, self.path, revision=self.revision))
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-            raise UnusableVoice(name, f"{HUB}{self.repo}/{self.path} cannot be fetched ({error})") from error
+            raise VoiceOutOfReach(name, f"{HUB}{self.repo}/{self.path} cannot be fetched ({error})") from error
 
 
 def open_library(place: Path | str, config: ModelConfig) -> VoiceLibrary:

@@ -20,6 +20,7 @@ from worker.audio import OutputChain
 from worker.bus import Bus, Message
 from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
+from worker.greenroom import GreenRoom, Guest
 from worker.narration import Opening
 from worker.sections import Settings
 from worker.session import LiveSession, Phase, Plumbing
@@ -39,8 +40,9 @@ SEED_BITS = 53
 
 
 class FrontDesk:
-    """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first; one
-    session's fault never reaches another; a row that a session holds is counted until the engine says it is free."""
+    """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first (but one
+    that is in order and whose voice is not here yet waits in the green room, and is counted there); one session's fault
+    never reaches another; a row that a session holds is counted until the engine says it is free."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class FrontDesk:
         submit: Callable[[sched.Command], None],
         limit: Callable[[], int],
         opening: Callable[[Open], Opening],
+        greenroom: GreenRoom,
         reader: Executor,
         version: str,
         slots: int,
@@ -60,7 +63,7 @@ class FrontDesk:
         such a session is read, or WireError; ``reader``: where, if it is long."""
         self._bus, self._settings, self._model, self._telemetry = bus, settings, model, telemetry
         self._submit_to, self._limit_now, self._version, self._slots = submit, limit, version, slots
-        self._opening = opening
+        self._opening, self._greenroom = opening, greenroom
         worker = settings.worker
         self._offer = Offer.of(model, worker)
         self._sessions: dict[str, LiveSession] = {}
@@ -86,7 +89,8 @@ class FrontDesk:
 
     @property
     def sessions(self) -> int:
-        return len(self._sessions)
+        """Live, or waiting for their voices."""
+        return len(self._sessions) + len(self._greenroom)
 
     @property
     def draining(self) -> bool:
@@ -110,13 +114,14 @@ class FrontDesk:
             async with asyncio.timeout(grace_s):
                 await self._emptied.wait()
         except TimeoutError:
-            log.warning("%d sessions are ended: the drain's grace is over", len(self._sessions))
+            log.warning("%d sessions are ended: the drain's grace is over", self.sessions)
         await self.shut()
 
     async def shut(self) -> None:
         """End every session now."""
         self._draining = True
         await self._tokens.aclose()
+        await self._greenroom.close()
         for session in list(self._sessions.values()):
             session.close("shutdown")
         for timer in self._timers:
@@ -126,25 +131,25 @@ class FrontDesk:
 
     def _open(self, message: Message) -> None:
         tenant = ""
-        try:
-            tenant = subjects.parse_pool_subject("open", message.subject).tenant
-            if not self._may_answer(tenant, message.reply):
-                self._tokens.refuse()
-                return
-            self._accept(tenant, message)
-        except WireError as error:
-            self._refuse(tenant, message, error)
-        except InboxFull:
-            self._refuse(tenant, message, WireError("no_capacity", "the worker is busy"))
-        except Exception:  # the root of a request: whoever sent it is told
-            log.exception("an open failed")
-            self._refuse(tenant, message, WireError("internal", "the request could not be carried out"))
 
-    def _refuse(self, tenant: str, message: Message, error: WireError) -> None:
+        def accept() -> None:
+            nonlocal tenant
+            tenant = subjects.parse_pool_subject("open", message.subject).tenant
+            if self._may_answer(tenant, message.reply):
+                self._accept(tenant, message)
+            else:
+                self._tokens.refuse()
+
+        error = _attempt(accept)
+        if error is None:
+            return
         if error.code == "no_capacity":
             self._tokens.give_back()
         else:
             self._tokens.refuse()
+        self._refuse(tenant, message, error)
+
+    def _refuse(self, tenant: str, message: Message, error: WireError) -> None:
         self._telemetry.open_refused(error.code, tenant)
         self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
@@ -154,16 +159,37 @@ class FrontDesk:
         content = codec.content_type_of(message.headers, message.payload).answer
         request = codec.decode_open(message.headers, message.payload)
         settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
-        if self._draining or len(self._sessions) >= self._limit_now():
+        if self._draining or self.sessions >= self._limit_now():
             raise WireError("no_capacity", "no free slot")
         session_id = settled.session or secrets.token_urlsafe(16)
-        if session_id in self._sessions:
+        if session_id in self._sessions or session_id in self._greenroom:
             raise bad_request("a session of this name is live", field="session")
-        session = self._make(session_id, tenant, settled, message, content)
+        options = self._slot_options(settled)
+        lacking, opening = self._greenroom.lacking(options), self._opening(settled)
+        guest = Guest(session_id, tenant, settled, options, opening, message, content, self._loop.time())
+        if lacking:
+            self._greenroom.wait(guest, self._called)
+        else:
+            self._admit(guest)
+        self._emptied.clear()
+        self._retarget()
+
+    def _called(self, guest: Guest, error: WireError | None) -> None:
+        """From the green room: the voices are here, or will not come."""
+        error = error or _attempt(lambda: self._admit(guest))
+        if error is not None:
+            self._refuse(guest.tenant, guest.message, error)
+        if not self.sessions:
+            self._emptied.set()
+        self._retarget()
+
+    def _admit(self, guest: Guest) -> None:
+        """Raises WireError, InboxFull."""
+        session = self._make(guest)
         ready = events.Ready.answering(
-            settled,
-            session=session_id,
-            input=subjects.input_subject(tenant, self._settings.worker.id, session_id),
+            guest.settled,
+            session=guest.session,
+            input=subjects.input_subject(guest.tenant, self._settings.worker.id, guest.session),
             worker=self._settings.worker.id,
             model=self._model.name,
             engine=self._version,
@@ -171,14 +197,10 @@ class FrontDesk:
             limits=self._offer.limits,
         )
         session.begin(ready)
-        self._sessions[session_id], self._tenants[session_id] = session, tenant
-        self._emptied.clear()
-        self._retarget()
+        self._sessions[guest.session], self._tenants[guest.session] = session, guest.tenant
 
-    def _make(
-        self, session_id: str, tenant: str, settled: Open, message: Message, content: codec.ContentType
-    ) -> LiveSession:
-        opening = self._opening(settled)  # before anything is begun that would have to be ended
+    def _make(self, guest: Guest) -> LiveSession:
+        settled, session_id, message = guest.settled, guest.session, guest.message
         audio = settled.format.encoding
         assert audio in get_args(AudioEncoding)
         chain = OutputChain(
@@ -188,23 +210,27 @@ class FrontDesk:
             gain_db=settled.gain_db,
             trim_silence=settled.trim_silence,
         )
-        egress = Egress(self._bus, message.reply, content, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
+        egress = Egress(self._bus, message.reply, guest.content, chain, audio, lambda: self._unheard(session_id))  # type: ignore[arg-type]
         attributes: dict[str, float | str] = {
-            "voice": settled.voice or "",
+            "voice": ",".join(settled.voices),
             "encoding": audio,
             "sample_rate": settled.format.sample_rate,
             "pace": settled.pace,
         }
-        span = self._telemetry.session_opened(message.headers, session=session_id, tenant=tenant, attributes=attributes)
-        return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
+        span = self._telemetry.session_opened(
+            message.headers, session=session_id, tenant=guest.tenant, attributes=attributes
+        )
+        return LiveSession(
+            session_id, settled, guest.options, guest.opening, egress, span, self._plumbing, guest.came_at
+        )
 
     def _slot_options(self, settled: Open) -> SlotOptions:
         """``voices`` and ``cfg`` are fields of models with voices alone."""
         known = {field.name for field in dataclasses.fields(self._model.defaults)}
         names = known & {"seed", "temperature", "top_k", "cfg", "padding_bonus", "max_padding"}
         chosen = {name: value for name in names if (value := getattr(settled, name)) is not None}
-        if "voices" in known and settled.voice is not None:
-            chosen["voices"] = (settled.voice,)
+        if "voices" in known:
+            chosen["voices"] = settled.voices
         return dataclasses.replace(self._model.defaults, **chosen)
 
     def _check_tenant(self, tenant: str) -> None:
@@ -295,13 +321,13 @@ class FrontDesk:
     def _forget(self, session_id: str) -> None:
         del self._sessions[session_id]
         del self._tenants[session_id]
-        if not self._sessions:
+        if not self.sessions:
             self._emptied.set()
 
     def _retarget(self) -> None:
-        self._telemetry.capacity(slots=self._slots, limit=self._limit_now(), active=len(self._sessions))
+        self._telemetry.capacity(slots=self._slots, limit=self._limit_now(), active=self.sessions)
         if not self._draining:
-            self._tokens.set_target(max(0, self._limit_now() - len(self._sessions)))
+            self._tokens.set_target(max(0, self._limit_now() - self.sessions))
 
     def _submit(self, command: sched.Command) -> None:
         """Raises InboxFull, but not for a cancel that frees a row: that is told again until the engine takes it."""
@@ -346,3 +372,17 @@ class FrontDesk:
             call()
 
         self._timers.append(self._loop.call_later(seconds, fire))
+
+
+def _attempt(work: Callable[[], None]) -> WireError | None:
+    """The root of an open: whoever sent it is told what is returned."""
+    try:
+        work()
+    except WireError as error:
+        return error
+    except InboxFull:
+        return WireError("no_capacity", "the worker is busy")
+    except Exception:
+        log.exception("an open failed")
+        return WireError("internal", "the request could not be carried out")
+    return None

@@ -176,6 +176,9 @@ class ModelSettings(Section):
     voices: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, description="folder or hf:// repository of voices; unset: the model folder's own"
     )
+    voice_wait_s: PositiveFloat = Field(
+        default=30.0, description="longest that an open waits for a voice that is not here yet"
+    )
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N"
     )

@@ -24,6 +24,7 @@ from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
 from worker.errors import bad_request
+from worker.greenroom import GreenRoom
 from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
 from worker.sections import DEFAULT_URL, ModelSettings, NatsSettings, SchedulerSettings, Settings
@@ -119,6 +120,7 @@ async def running(
             submit=engine.submit,
             limit=lambda: engine.loop.limit,
             opening=opening,
+            greenroom=GreenRoom(frame_engine, settings.model.voice_wait_s),
             reader=reader,
             version=version,
             slots=frame_engine.capacity,

@@ -73,13 +73,15 @@ class LiveSession:
         egress: Egress,
         span: SessionSpan,
         plumbing: Plumbing,
+        opened_at: float | None = None,
     ) -> None:
+        """opened_at: when the session was asked for, if it had to wait since."""
         self.id = session
         self.settled = settled
         self.egress = egress
         self.phase = Phase.OPEN
         self._options, self._opening, self._span, self._p = options, opening, span, plumbing
-        self._tally = Tally(plumbing.now())
+        self._tally = Tally(plumbing.now() if opened_at is None else opened_at)
         self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
         self._pinged = False
         self._at_work = False  # the engine has something to say

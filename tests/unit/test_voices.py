@@ -191,8 +191,9 @@ def test_an_unknown_voice(name: str, hearing: DsmEngine) -> None:
         hearing.open(0, options(hearing, name))
     assert caught.value.known == hearing.info.voices
     with pytest.raises(VoiceNotFound):
-        hearing.prepare(options(hearing, name))
-    hearing.prepare(options(hearing, "anna", "bert"))
+        hearing.lacking(options(hearing, name))
+    with pytest.raises(VoiceNotFound):
+        hearing.fetch(name)
     if name == "ana":
         assert caught.value.close[0] == "anna"
 
