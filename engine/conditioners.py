@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.backbone import Heard, hear
-from engine.config import MOST_SPEAKERS, ConditionerConfig, ModelConfig
+from engine.config import MOST_SPEAKERS, VOICE_POSITIONS, ConditionerConfig, ModelConfig
 from engine.language import BackboneWeights, ConditionerWeights
 from engine.layers import sin_embedding
 
@@ -72,6 +72,14 @@ class Conditions:
 
     def heard(self, slots: Tensor) -> Heard | None:
         return None if self._table is None else self._table.heard(slots)
+
+    def reserve(self) -> None:
+        """Room for as many voices as are kept, of the length that Kyutai's have, so that the table need not move."""
+        if self._table is not None:
+            self._table.reserve(min(RESIDENT, self._capacity), MOST_SPEAKERS * VOICE_POSITIONS)
+
+    def addresses(self) -> tuple[int, ...]:
+        return () if self._table is None else self._table.addresses()
 
     @property
     def voices_computed(self) -> int:
@@ -146,6 +154,13 @@ class VoiceTable:
         self._users[row] = key
         self._voice[row] = self._places[key]
         self._length[row] = self._lengths[self._places[key]]
+
+    def reserve(self, places: int, positions: int) -> None:
+        self._fit(places, positions)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where the table is: it moves when it grows."""
+        return (self._table.data_ptr(), *self._table.shape)
 
     def release(self, row: int) -> None:
         self._users.pop(row, None)

@@ -18,9 +18,13 @@ from torch import Tensor
 from engine.casting import UNCAST, Casting, Part, Snapshot
 from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
+from engine.control import Control
+from engine.device import Device
+from engine.graphs import Captured, GraphRunner, spare
 from engine.kernels import Kernels, TorchKernels
+from engine.runner import Batch, DirectRunner, Runner
 from engine.slots import SlotBuffers
-from engine.step import Forced, FusedStep, Report, StepOutput, to_int16
+from engine.step import Forced, FusedStep, Report, StepOutput
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
 from engine.turns import is_marked, mark_turn
 
@@ -49,6 +53,10 @@ class Feed:
     part: Part = UNCAST
     begun: bool = False
     """A word has been pushed."""
+    in_flight: int = 0
+    """Steps launched and not collected."""
+    prefixed: Snapshot | None = None
+    """The slot as it was launched from the end of its prefix, if that is where the steps in flight have led."""
 
     def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
         """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
@@ -76,13 +84,20 @@ class Feed:
 @dataclass(frozen=True, slots=True)
 class Ticket:
     slots: tuple[int, ...]
-    output: StepOutput
+    flight: object
+    """The runner's."""
+
+    @property
+    def output(self) -> StepOutput:
+        """Of a plain step."""
+        assert isinstance(self.flight, tuple)
+        output = self.flight[1]
+        assert isinstance(output, StepOutput)
+        return output
 
 
 class DsmEngine:
     """A DSM model over ``capacity`` slots. One thread owns it (see ``FrameEngine``)."""
-
-    run_ahead = 0
 
     def __init__(
         self,
@@ -92,14 +107,23 @@ class DsmEngine:
         capacity: int,
         device: torch.device,
         casting: Casting | None = None,
+        graphs: Device | None = None,
     ) -> None:
-        """casting: None for a model of one voice that takes no options but those of its slots."""
+        """casting: None for a model of one voice that takes no options but those of its slots. graphs: what to capture
+        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
         self._config, self._codec, self._device = model.config, model.codec, device
-        self._buffers = SlotBuffers.empty(model.config, capacity, device)
-        self._step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples)
+        more, numbers = (0, 0) if graphs is None else (1, spare(capacity))
+        self._buffers = SlotBuffers.empty(model.config, capacity + more, device, numbers)
+        step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples, rests=graphs is not None)
+        self._runner: Runner = DirectRunner(step, kernels, device)
+        self.captured: Captured | None = None
+        if graphs is not None:
+            assert isinstance(kernels, TorchKernels)
+            runner = GraphRunner(step, kernels, self._buffers, graphs)
+            self._runner, self.captured = runner, runner.capture(model.config.guided)
         self._casting = casting
         self._feeds: dict[int, Feed] = {}
 
@@ -113,12 +137,13 @@ class DsmEngine:
     def open(self, slot: int, options: SlotOptions) -> None:
         """Raises VoiceNotFound, UnusableVoice or UnsupportedOption, and the slot is not open then."""
         assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
-        self._buffers.reset(slot, self._config, options)
-        self.kernels.clear(slot)
         feed = Feed()
-        if self._casting is not None:
-            feed.part = self._casting.cast(slot, options, self._buffers)
-            self._resume(slot, feed)
+        with self._runner.context():
+            self._buffers.reset(slot, self._config, options, self._runner.control)
+            self.kernels.clear(slot)
+            if self._casting is not None:
+                feed.part = self._casting.cast(slot, options, self._buffers)
+                self._resume(slot, feed)
         self._feeds[slot] = feed
 
     def push(self, slot: int, entries: Sequence[Entry]) -> None:
@@ -138,28 +163,41 @@ class DsmEngine:
         if self._casting is not None:
             self._casting.release(slot)
 
+    @property
+    def run_ahead(self) -> int:
+        return self._runner.run_ahead
+
     def in_delay(self, slot: int) -> bool:
-        return self._feeds[slot].step < self._config.text.delay_steps
+        feed = self._feeds[slot]  # a step in flight may turn out to be a stall; a whole frame is right then, too
+        return feed.step + feed.in_flight < self._config.text.delay_steps
 
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], forced: Forced | None = None) -> Ticket:
+        with self._runner.context():
+            for slot in slots:
+                self._deliver_text(slot)
+                self._picture(slot)
+            full = not all(self.in_delay(slot) for slot in slots)
+            guided = tuple(row for row, slot in enumerate(slots) if self._feeds[slot].part.guided)
+            flight = self._runner.launch(Batch(tuple(slots), guided, full, forced))
         for slot in slots:
-            self._deliver_text(slot)
-        full = not all(self.in_delay(slot) for slot in slots)
-        rows = [row for row, slot in enumerate(slots) if self._feeds[slot].part.guided]
-        guided = torch.tensor(rows, device=self._device) if rows else None
-        return Ticket(tuple(slots), self._step(torch.tensor(slots, device=self._device), full, forced, guided))
+            self._feeds[slot].in_flight += 1
+        return Ticket(tuple(slots), flight)
 
     @torch.inference_mode()
     def collect(self, ticket: object) -> Sequence[SlotFrame]:
         assert isinstance(ticket, Ticket)
-        reports, pcm = ticket.output.report.tolist(), ticket.output.pcm.cpu()
-        frames = [self._frame(*row) for row in zip(ticket.slots, reports, pcm.unbind(0), strict=True)]
         for slot in ticket.slots:
-            self._remember(slot)
+            self._feeds[slot].in_flight -= 1
+        with self._runner.context():
+            landed = self._runner.collect(ticket.flight)
+        rows = enumerate(zip(ticket.slots, landed.reports, landed.pcm.unbind(0), strict=True))
+        frames = [self._frame(slot, report, pcm, landed.tails.get(row)) for row, (slot, report, pcm) in rows]
+        for frame in frames:
+            self._remember(frame)
         return frames
 
-    def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
+    def _frame(self, slot: int, report: list[int], pcm: Tensor, tail: Tensor | None) -> SlotFrame:
         feed = self._feeds[slot]
         feed.step, feed.words_read, feed.entries_read = (
             report[Report.STEP],
@@ -172,9 +210,8 @@ class DsmEngine:
         spoken = feed.step - feed.part.frames
         start = (spoken - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
         sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
-        if flushed or ended:
-            tail = self.kernels.codec_tail(slot).cpu()
-            sound = torch.cat([sound, to_int16(tail)])
+        if tail is not None:
+            sound = torch.cat([sound, tail])
         return SlotFrame(
             slot=slot,
             committed=bool(report[Report.COMMIT]),
@@ -208,15 +245,24 @@ class DsmEngine:
             feed.step = feed.part.frames
             self._buffers.text.state[slot, Field.STEP] = feed.step
 
-    def _remember(self, slot: int) -> None:
-        """Keep a slot that has come to the end of its prefix, for the sessions that follow."""
+    def _picture(self, slot: int) -> None:
+        """Copy a slot that the steps so far take to the end of its prefix, for the sessions that follow."""
         feed, kernels = self._feeds[slot], self.kernels
         key = feed.part.prefix
-        if self._casting is None or key is None or feed.step != feed.part.frames:
+        if self._casting is None or key is None or feed.step + feed.in_flight != feed.part.frames:
             return
-        if isinstance(kernels, TorchKernels) and self._casting.snapshot(key) is None:
-            snapshot = Snapshot(kernels.save(slot, feed.part.guided), self._buffers.history[slot].clone())
-            self._casting.keep(key, snapshot)
+        if isinstance(kernels, TorchKernels) and feed.prefixed is None and self._casting.snapshot(key) is None:
+            saved = kernels.save(slot, feed.part.guided)
+            feed.prefixed = Snapshot(saved, self._buffers.history[slot].clone())
+
+    def _remember(self, frame: SlotFrame) -> None:
+        """Keep a picture once the steps in it are known to have gone well."""
+        feed = self._feeds[frame.slot]
+        if feed.prefixed is None or feed.part.prefix is None or self._casting is None or frame.failed:
+            return
+        if feed.step >= feed.part.frames:
+            self._casting.keep(feed.part.prefix, feed.prefixed)
+            feed.prefixed = None
 
     @property
     def _ahead(self) -> int:
@@ -224,11 +270,11 @@ class DsmEngine:
 
     def _deliver_text(self, slot: int) -> None:
         """Move what fits from the host's queue into the slot's rings."""
-        feed, buffers = self._feeds[slot], self._buffers.text
+        feed, buffers, control = self._feeds[slot], self._buffers.text, self._runner.control
         while feed.waiting and not feed.flushing:
             batch = feed.take_batch()
             if batch:
-                write_entries(buffers, slot, feed, batch)
+                write_entries(buffers, slot, feed, batch, control)
                 continue
             head = feed.waiting[0]
             if isinstance(head, Entry):
@@ -236,30 +282,23 @@ class DsmEngine:
             feed.waiting.popleft()
             if head is Marker.FLUSH:
                 feed.flushing = True
-                buffers.state[slot, Field.FLUSH_AT] = feed.entries
+                control.put(buffers.state, slot, Field.FLUSH_AT, (feed.entries,))
             else:
-                buffers.state[slot, Field.CLOSED] = 1
+                control.put(buffers.state, slot, Field.CLOSED, (1,))
 
 
-def write_entries(buffers: TextBuffers, slot: int, feed: Feed, batch: Sequence[Entry]) -> None:
+def write_entries(buffers: TextBuffers, slot: int, feed: Feed, batch: Sequence[Entry], control: Control) -> None:
     """Put entries that fit into a slot's rings, and count them."""
     words = [entry for entry in batch if entry.is_word]
     tokens = [token for entry in words for token in entry.tokens]
     ends = list(accumulate((len(entry.tokens) for entry in words), initial=feed.tokens))[1:]
-    _put(buffers.entries[slot], feed.entries, [entry.padding * 2 + entry.is_word for entry in batch])
-    _put(buffers.word_begin[slot], feed.words + 1, ends)
-    _put(buffers.tokens[slot], feed.tokens, tokens)
+    control.put(buffers.entries, slot, feed.entries, [entry.padding * 2 + entry.is_word for entry in batch])
+    control.put(buffers.word_begin, slot, feed.words + 1, ends)
+    control.put(buffers.tokens, slot, feed.tokens, tokens)
     feed.entries, feed.words, feed.tokens = (
         feed.entries + len(batch),
         feed.words + len(words),
         feed.tokens + len(tokens),
     )
-    buffers.state[slot, Field.ENTRIES_GIVEN] = feed.entries
-    buffers.state[slot, Field.WORDS_GIVEN] = feed.words
-
-
-def _put(ring: Tensor, start: int, values: Iterable[int]) -> None:
-    """Write values at absolute index ``start`` of a ring."""
-    fresh = torch.tensor(list(values), dtype=torch.int64, device=ring.device)
-    index = torch.arange(start, start + len(fresh), device=ring.device) % len(ring)
-    ring[index] = fresh
+    control.put(buffers.state, slot, Field.ENTRIES_GIVEN, (feed.entries,))
+    control.put(buffers.state, slot, Field.WORDS_GIVEN, (feed.words,))

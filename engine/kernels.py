@@ -122,8 +122,10 @@ class TorchKernels:
         """dtype: of the language model; codec: in the place of the model's own; int8: matrices in eight bits."""
         config, c = model.config, model.config.backbone
         self.row_independent = row_by_row
+        self.keep_logits = True
         self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, generated, card]
         self._config, self._capacity = config, capacity
+        self.tail_samples = model.codec.overlap
         self._backbone = moved(model.backbone, device, dtype)
         self._depth = moved(model.depth, device, dtype)
         if int8:
@@ -173,7 +175,8 @@ class TorchKernels:
             result = depth.frame(self._depth, self._config, hidden[group], first, own, part, guide)
             tokens.append(result[0])
             logits.append(result[1])
-        self.logits = torch.cat(logits)
+        if self.keep_logits:
+            self.logits = torch.cat(logits)
         return torch.cat(tokens)
 
     def codec(self, codes: Tensor, slots: Tensor, commit: Tensor) -> Tensor:
@@ -183,6 +186,14 @@ class TorchKernels:
 
     def codec_tail(self, slot: int) -> Tensor:
         return self._stream.tail(slot)
+
+    def codec_tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        """``codec_tail`` of the rows of a step, float32 [rows, tail_samples]; cleared where ``over``."""
+        return self._stream.tails(slots, over)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of the state that may move, on the device."""
+        return () if self.conditions is None else self.conditions.addresses()
 
     def save(self, slot: int, guided: bool) -> Saved:
         """A copy of all that a slot remembers: its keys and values, those of its row without conditions if it is under
