@@ -21,6 +21,8 @@ class Entry:
     """SentencePiece ids of one white-space word with its punctuation; empty for a break."""
     padding: int = 0
     """Steps during which no new word may begin after this entry was taken (a break's length, in frames)."""
+    speaker: int = 0
+    """Whose turn it is, as an index into the session's voices."""
 
     @property
     def is_word(self) -> bool:

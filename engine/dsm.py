@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -26,7 +26,7 @@ from engine.runner import Batch, DirectRunner, Runner
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
-from engine.turns import is_marked, mark_turn
+from engine.turns import Turns
 
 
 class Marker(enum.Enum):
@@ -51,8 +51,7 @@ class Feed:
     step: int = 0
     """Steps committed, those of a prefix too."""
     part: Part = UNCAST
-    begun: bool = False
-    """A word has been pushed."""
+    turns: Turns = field(default_factory=Turns)
     in_flight: int = 0
     """Steps launched and not collected."""
     prefixed: Snapshot | None = None
@@ -150,7 +149,8 @@ class DsmEngine:
         assert all(len(entry.tokens) <= MAX_WORD_TOKENS for entry in entries), (
             f"over {MAX_WORD_TOKENS} tokens in a word"
         )
-        self._feeds[slot].waiting.extend(self._marked(self._feeds[slot], entries))
+        feed = self._feeds[slot]
+        feed.waiting.extend(feed.turns.marked(entries) if self._config.hears_voices else entries)
 
     def flush(self, slot: int) -> None:
         self._feeds[slot].waiting.append(Marker.FLUSH)
@@ -223,15 +223,6 @@ class DsmEngine:
             ended=ended,
             failed=bool(report[Report.FAILED]),
         )
-
-    def _marked(self, feed: Feed, entries: Sequence[Entry]) -> Iterable[Entry]:
-        """The first word of a generation says who speaks, if the model was trained to hear it."""
-        for entry in entries:
-            if entry.is_word and not feed.begun:
-                feed.begun = True
-                if self._config.hears_voices and not is_marked(entry):
-                    entry = mark_turn(entry, 0)
-            yield entry
 
     def _resume(self, slot: int, feed: Feed) -> None:
         """Put a slot at the end of its prefix if another session has been there."""

@@ -13,10 +13,10 @@ from worker.wire.requests import Cancel, Finish, Flush, Text
 Said = Text | Flush | Finish | Cancel
 
 
-def check_text(text: str, seq: int | None = None, gen: int | None = None) -> Text:
+def check_text(text: str, seq: int | None = None, gen: int | None = None, speaker: int | None = None) -> Text:
     """Raises WireError (bad_request): NUL, or half a surrogate pair that can never become whole."""
     try:
-        return Text(seq=seq, text=text, gen=gen)
+        return Text(seq=seq, text=text, gen=gen, speaker=speaker)
     except ValidationError as error:
         raise bad_request(error.errors(include_input=False)[0]["msg"], field="text") from None
 
@@ -70,11 +70,11 @@ class Outbox:
     def oldest(self) -> Said | None:
         return next(self.pending(), None)
 
-    def text(self, text: str) -> Text:
+    def text(self, text: str, speaker: int | None = None) -> Text:
         """Raises WireError (bad_request), as ``check_text`` or after finish."""
         if self.finished:
             raise bad_request("no text after finish")
-        message = check_text(text, self.next_seq, self.gen)
+        message = check_text(text, self.next_seq, self.gen, speaker)
         self.next_seq += 1
         self._texts.append(message)
         self._text_chars += len(message.text)

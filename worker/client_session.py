@@ -12,7 +12,7 @@ from worker.bus import Bus, Message
 from worker.client_events import AudioGap, Gap, Inlet, SpeechEvent, TimedAudio, WorkerGone
 from worker.client_line import Line, Patience
 from worker.client_outbox import Outbox, check_text
-from worker.errors import WireError
+from worker.errors import WireError, unsupported_option
 from worker.wire.codec import decode_event
 from worker.wire.events import Audio, Cancelled, ControlEvent, End, Error, Flushed, NeedText, Pulse, Ready, Usage
 from worker.wire.requests import Cancel, Open, Ping
@@ -89,20 +89,25 @@ class Speech:
 
     # --- the producer -------------------------------------------------------------------------------------------
 
-    async def send(self, text: str) -> None:
+    async def send(self, text: str, speaker: int | None = None) -> None:
         """More text, cut anywhere. Waits while the worker has as much unspoken text as it takes.
 
-        Raises WireError (bad_request for what is no text or comes after ``finish``, no_session after the end) or what
-        ended the session.
+        ``speaker``: which of the session's voices says it, from 0 on; None: the one that spoke last. No word goes on
+        from one speaker to another.
+
+        Raises WireError (bad_request for what is no text or comes after ``finish``, unsupported_option for a speaker
+        that there is not, no_session after the end) or what ended the session.
         """
         self._check_open()
+        if speaker is not None and not 0 <= speaker < len(self.ready.voices or ("",)):
+            raise unsupported_option("speaker", "the session has no such voice")
         pieces = self._line.pieces(text)
         if len(pieces) > 1:
             check_text(text)  # before any of it is sent
         for piece in pieces:
             await self._line.room(len(piece))
             self._check_open()
-            self._line.say(self._outbox.text(piece))
+            self._line.say(self._outbox.text(piece, speaker))
             if len(pieces) > 1:
                 await asyncio.sleep(0)  # saying never waits
 

@@ -82,6 +82,7 @@ class Operation:
     work: Callable[[TextSource], Sequence[Piece]]
     light: bool
     done: Callable[[], None]
+    speaker: int
 
 
 class Narration:
@@ -100,6 +101,7 @@ class Narration:
         self._parts: list[str] = []
         self._words: list[Word] = []
         self._taken = 0
+        self._speaker = 0
         self.characters = 0
 
     @property
@@ -124,19 +126,24 @@ class Narration:
         """Text is still on its way to the engine."""
         return bool(self._waiting) or self._running is not None
 
-    def feed(self, delta: str) -> None:
+    def feed(self, delta: str, speaker: int | None = None) -> None:
+        """``speaker``: whose text it is; None: whose the text before was, at first the first one's. No word goes on
+        from one speaker to another."""
+        if speaker is not None and speaker != self._speaker:
+            self.flush(lambda: None)
+            self._speaker = speaker
         if not delta:
             return
         self.characters += len(delta) - self._completes_pair(delta)
         self._parts.append(delta)
-        self._put(Operation(lambda source: source.feed(delta), len(delta) <= LIGHT_CHARS, lambda: None))
+        self._do(lambda source: source.feed(delta), len(delta) <= LIGHT_CHARS, lambda: None)
 
     def flush(self, done: Callable[[], None]) -> None:
         # Of the text before, no more is left than the few words that had to wait for the next ones.
-        self._put(Operation(lambda source: source.flush(), True, done))
+        self._do(lambda source: source.flush(), True, done)
 
     def finish(self, done: Callable[[], None]) -> None:
-        self._put(Operation(lambda source: source.finish(), True, done))
+        self._do(lambda source: source.finish(), True, done)
 
     def word_taken(self, model_sample: int) -> None:
         """The engine begins the next word; it will be heard from that sample on."""
@@ -161,14 +168,14 @@ class Narration:
         before = self._parts[-1][-1] if self._parts else ""
         return "\ud800" <= before <= "\udbff" and "\udc00" <= delta[0] <= "\udfff"
 
-    def _put(self, operation: Operation) -> None:
+    def _do(self, work: Callable[[TextSource], Sequence[Piece]], light: bool, done: Callable[[], None]) -> None:
         if self._closed:
             return
-        self._waiting.append(operation)
+        self._waiting.append(Operation(work, light, done, self._speaker))
         if self._running is not None:
             return
         while self._waiting and self._is_light(self._waiting[0]):
-            self._settle(self._read(self._waiting[0].work))
+            self._settle(self._read(self._waiting[0].work), self._waiting[0].speaker)
             self._next()
         if self._waiting:
             self._running = asyncio.get_running_loop().create_task(self._work_off())
@@ -180,8 +187,8 @@ class Narration:
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                work = self._waiting[0].work
-                self._settle(await loop.run_in_executor(self._executor, self._read, work))
+                operation = self._waiting[0]
+                self._settle(await loop.run_in_executor(self._executor, self._read, operation.work), operation.speaker)
                 self._next()
         finally:
             self._running = None
@@ -208,7 +215,7 @@ class Narration:
             log.exception("a text could not be read")
             return None
 
-    def _settle(self, pieces: Sequence[Piece] | None) -> None:
+    def _settle(self, pieces: Sequence[Piece] | None, speaker: int) -> None:
         if self._closed:
             return
         if pieces is None:
@@ -217,4 +224,8 @@ class Narration:
             return
         self._words += [Word(piece.start, piece.end) for piece in pieces if piece.entry.is_word]
         if pieces:
-            self._outlet.entries(tuple(piece.entry for piece in pieces))
+            self._outlet.entries(tuple(_said_by(speaker, piece.entry) for piece in pieces))
+
+
+def _said_by(speaker: int, entry: Entry) -> Entry:
+    return dataclasses.replace(entry, speaker=speaker) if speaker else entry

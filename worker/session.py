@@ -23,7 +23,7 @@ from engine.contract import Entry, SlotFrame, SlotOptions
 from scheduler import messages as sched
 from scheduler.errors import InboxFull
 from worker.egress import Egress
-from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large
+from worker.errors import ErrorCode, MessageTooLarge, WireError, bad_request, too_large, unsupported_option
 from worker.narration import Narration, Opening, Outlet
 from worker.playhead import Playhead
 from worker.tally import Tally
@@ -178,9 +178,11 @@ class LiveSession:
             raise too_large("text", self._p.text_chars, "characters")
         if self._narration.unspoken_characters + len(message.text) > self._p.buffer_chars:
             raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
+        if message.speaker is not None and message.speaker >= len(self.settled.voices or ("",)):
+            raise unsupported_option("speaker", "the session has no such voice")
         self._text_seq += 1
         self._gap_told = False
-        self._take_text(message.text)
+        self._take_text(message.text, message.speaker)
 
     def _flush(self, message: requests.Flush) -> None:
         if self._is_current(message.gen) and self._in_order(message.seq) and self.phase is Phase.OPEN:
@@ -204,9 +206,9 @@ class LiveSession:
         self._gap_told = True
         raise WireError("text_gap", "text was lost before this message", detail={"expected": self._text_seq})
 
-    def _take_text(self, text: str) -> None:
+    def _take_text(self, text: str, speaker: int | None = None) -> None:
         self._tally.characters += len(text)
-        self._narration.feed(text)
+        self._narration.feed(text, speaker)
 
     def _finish(self) -> None:
         self.phase = Phase.FINISHED

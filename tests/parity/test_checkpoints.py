@@ -144,8 +144,8 @@ def words(count: int, seed: int, card: int) -> tuple[Entry, ...]:
     out = []
     for index in range(count):
         tokens = tuple(rng.randrange(4, card) for _ in range(rng.randint(1, 3)))
-        tokens = (1, *tokens) if index == 0 else tokens  # the speaker's turn
-        out.append(Entry((), 4) if index == 3 else Entry(tokens, rng.choice([0, 0, 2])))
+        padding = rng.choice([0, 0, 2]) if index else 0
+        out.append(Entry((), 4) if index == 3 else Entry(tokens, padding))
     return tuple(out)
 
 

@@ -182,6 +182,17 @@ class Row:
     """A look-up of a distilled model."""
     prefix: torch.Tensor | None = None
     """int64 [1 + codebooks, frames]"""
+    script: tuple[Entry, ...] | None = None
+    """What moshi makes of the same text, if it is not one speaker's."""
+
+    def marked(self, hears_voices: bool) -> tuple[Entry, ...]:
+        """As moshi gets them: models that hear voices were trained with the token of the speaker's turn."""
+        if self.script is not None or not hears_voices:
+            return self.script or self.entries
+        first, *rest = self.entries
+        assert first.is_word
+        assert not first.padding
+        return (Entry((TokenIds.main, *first.tokens)), *rest)
 
 
 @dataclass(slots=True)
@@ -249,7 +260,8 @@ def generate(
             lm.dep_q = codebooks
         record = Record(model.delay_steps, tuple(lm.delays[1 : 1 + model.n_q]))
         _tap(lm, record, model.n_q, len(rows))
-        entries = [[MachineEntry(list(e.tokens), "w", e.padding) for e in row.entries] for row in rows]
+        hears = "speaker_wavs" in raw["conditioners"]
+        entries = [[MachineEntry(list(e.tokens), "w", e.padding) for e in row.marked(hears)] for row in rows]
         prefixes = [row.prefix for row in rows] if rows[0].prefix is not None else None
         result = model.generate(
             entries,

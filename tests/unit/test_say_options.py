@@ -46,6 +46,12 @@ def test_options_are_passed_on() -> None:
     assert request("--raw", "--encoding", "pcm_f32le").format.encoding == "pcm_f32le"
 
 
+def test_voices_are_separated_by_commas() -> None:
+    assert request("--voice", "anna, people/bert").voice == ["anna", "people/bert"]
+    with pytest.raises(SettingsError, match="--voice: List should have at most 5 items"):
+        request("--voice", "a,b,c,d,e,f")
+
+
 def test_pronunciations_are_pairs_and_may_hold_spaces_and_commas() -> None:
     made = request("--pronounce", "nginx=engine x", "--pronounce", "Yes=yes, well", "--pronounce", 'q="q" = cue')
     assert made.pronunciations == {"nginx": "engine x", "Yes": "yes, well", "q": '"q" = cue'}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.cli.main import COMMANDS
 from worker.layers import fields, variable
 from worker.sections import Invocation, NatsSettings
 from worker.settings import Settings, SettingsError, compose, load
@@ -44,6 +45,18 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_pat
     assert (worker.pool, worker.drain_grace_s, worker.text_chars, worker.buffer_chars) == ("flag", 2.0, 5, 200_000)
     origins = [made.origin(("worker", name)) for name in ("pool", "drain_grace_s", "text_chars", "buffer_chars")]
     assert origins == ["the flag --worker.pool", "the environment", f"the file {file}", "default"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_model_is_the_short_name_of_its_path_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = COMMANDS[command].load()
+    for argv in (["--model", "hf://a/b@c"], ["--model=hf://a/b@c"], ["--model.path", "hf://a/b@c"]):
+        assert compose(model, argv, {}).settings.model.path == "hf://a/b@c"
+    with pytest.raises(SystemExit):
+        compose(model, ["--help"], {})
+    shown = capsys.readouterr().out
+    assert "--model, --model.path TEXT" in shown
+    assert "--model.voices" in shown
 
 
 def test_the_file_is_the_one_of_the_flag_then_of_the_variable_then_of_the_folder(tmp_path: Path) -> None:
