@@ -14,14 +14,14 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from engine.control import Control, StagedControl
 from engine.device import Body, Device, Mark, Strictness
-from engine.kernels import TorchKernels
+from engine.kernels import Kernels
 from engine.runner import Batch, Landed, over
 from engine.slots import SlotBuffers
 from engine.step import FusedStep, Report, to_int16
@@ -36,6 +36,23 @@ WARM_UPS = 2
 """Plain runs ahead of a capture: libraries choose algorithms and allocate what they keep."""
 REPORT = 4 * len(Report)
 """int16 columns of a report."""
+
+
+@runtime_checkable
+class StaticKernels(Kernels, Protocol):
+    """Kernels whose operations may be captured: they look at no value, and keep their state where it is."""
+
+    tail_samples: int
+    keep_logits: bool
+    """Whether audio logits outlive a step."""
+
+    def codec_tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        """``codec_tail`` of the rows of a step, float32 [rows, tail_samples]; cleared where ``over``."""
+        ...
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of the state that may move, between steps. Graphs that know it elsewhere are useless."""
+        ...
 
 
 class Key(NamedTuple):
@@ -82,8 +99,9 @@ class GraphRunner:
 
     run_ahead = 1
 
-    def __init__(self, step: FusedStep, kernels: TorchKernels, buffers: SlotBuffers, device: Device) -> None:
+    def __init__(self, step: FusedStep, kernels: StaticKernels, buffers: SlotBuffers, device: Device) -> None:
         self._step, self._kernels, self._device = step, kernels, device
+        kernels.keep_logits = False  # they would hold memory of the graphs' pool
         device.synchronise()  # the buffers' zeros may have been written on another stream
         arena = buffers.arena
         self._capacity = capacity = len(buffers.text.state) - 1
@@ -95,10 +113,7 @@ class GraphRunner:
         width = REPORT + step.frame_samples + kernels.tail_samples
         self._ring = torch.zeros(RING, capacity, width, dtype=torch.int16, device=arena.device)
         self._landed = device.pinned(RING, capacity, width, dtype=torch.int16)
-        self._step_of = {
-            "frame": slice(REPORT, REPORT + step.frame_samples),
-            "tail": slice(width - kernels.tail_samples, width),
-        }
+        self._frame, self._tail = slice(REPORT, REPORT + step.frame_samples), slice(REPORT + step.frame_samples, width)
         self._graphs: dict[Key, Body] = {}
         self._addresses: tuple[int, ...] = ()
         self._failed = 0
@@ -131,8 +146,8 @@ class GraphRunner:
         flight.landed.wait()
         block = self._landed[flight.turn, : flight.rows]
         reports: list[list[int]] = block[:, :REPORT].contiguous().view(torch.int64).tolist()
-        tails = {row: block[row, self._step_of["tail"]] for row in over(reports)}
-        return Landed(reports, block[:, self._step_of["frame"]], tails)
+        tails = {row: block[row, self._tail] for row in over(reports)}
+        return Landed(reports, block[:, self._frame], tails)
 
     def _bucket(self, rows: int) -> int:
         return next(size for size in self._buckets if size >= rows)
@@ -182,8 +197,6 @@ class GraphRunner:
             log.exception("%s cannot be captured as a graph and is called kernel by kernel: slow", key)
             self._failed += 1
             return lambda: self._device.do(body)
-        finally:
-            self._kernels.logits = None  # memory of the graphs' pool
         log.debug("captured %s in %.2f s", key, time.perf_counter() - began)
         return replay
 

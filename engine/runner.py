@@ -71,7 +71,6 @@ class DirectRunner:
     def __init__(self, step: FusedStep, kernels: Kernels, device: torch.device) -> None:
         self.control: Control = PlainControl()
         self._step, self._kernels, self._device = step, kernels, device
-        self._slots: dict[int, tuple[int, ...]] = {}
 
     def context(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
@@ -87,29 +86,3 @@ class DirectRunner:
         reports: list[list[int]] = output.report.tolist()
         tails = {row: to_int16(self._kernels.codec_tail(batch.slots[row])).cpu() for row in over(reports)}
         return Landed(reports, output.pcm.cpu(), tails)
-
-
-class LateRunner:
-    """The slow twin of running ahead, for tests: steps at once, but hands results over ``run_ahead`` steps late."""
-
-    def __init__(self, inner: DirectRunner, run_ahead: int = 1) -> None:
-        self.control = inner.control
-        self._inner, self._run_ahead = inner, run_ahead
-        self._out = 0
-
-    @property
-    def run_ahead(self) -> int:
-        return self._run_ahead
-
-    def context(self) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext()
-
-    def launch(self, batch: Batch) -> Landed:
-        assert self._out <= self._run_ahead, f"collect first: {self._out} steps are in flight"
-        self._out += 1
-        return self._inner.collect(self._inner.launch(batch))
-
-    def collect(self, flight: object) -> Landed:
-        assert isinstance(flight, Landed)
-        self._out -= 1
-        return flight
