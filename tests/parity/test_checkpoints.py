@@ -180,11 +180,12 @@ class Spoken:
     record: Record
 
 
-def speak(case: Case, folder: Path) -> Spoken:
+def speak(case: Case, folder: Path, dtype: torch.dtype = torch.float32) -> Spoken:
+    """dtype: of the file, and of moshi's run."""
     from tests.parity import tiny_checkpoints as tiny
 
     raw = configuration(case)
-    tiny.write_checkpoint(folder, raw, seed=len(case.name), fused=case.fused)
+    tiny.write_checkpoint(folder, raw, seed=len(case.name), fused=case.fused, dtype=dtype)
     rows, names = [], []
     for index in range(2):
         own = tuple(f"people/{index}-{n}" for n in range(case.voices[index])) if case.voiced else ()
@@ -206,6 +207,7 @@ def speak(case: Case, folder: Path) -> Spoken:
         padding_bonus=case.padding_bonus,
         max_padding=case.max_padding,
         steps=case.steps,
+        dtype=dtype,
     )
     return Spoken(case, folder, rows, names, record)
 
@@ -224,12 +226,12 @@ def spoken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return speak(request.param, tmp_path_factory.mktemp("checkpoint"))
 
 
-def load(spoken: Spoken, row_by_row: bool = False) -> DsmEngine:
-    lm = load_language_model(spoken.folder, spoken.case.codebooks)
+def load(spoken: Spoken, row_by_row: bool = False, dtype: torch.dtype = torch.float32, int8: bool = False) -> DsmEngine:
+    lm = load_language_model(spoken.folder, spoken.case.codebooks, dtype)
     model = MimiCheckpoint(
         spoken.folder, lm.config, PUBLISHED, lm.backbone, lm.depth, lm.conditioners, cast(MimiWeights, None), "tiny"
     )
-    return torch_engine(model, 3, torch.device("cpu"), codec=Mute(), row_by_row=row_by_row)
+    return torch_engine(model, 3, torch.device("cpu"), dtype=dtype, codec=Mute(), row_by_row=row_by_row, int8=int8)
 
 
 def begin(engine: DsmEngine, spoken: Spoken, slots: Sequence[int]) -> None:
