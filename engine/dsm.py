@@ -22,8 +22,6 @@ from engine.control import Control
 from engine.device import Device
 from engine.graphs import Captured, GraphRunner, StaticKernels, spare
 from engine.kernels import Kernels, TorchKernels
-from engine.native import NativeKernels
-from engine.native_runner import NativeRunner
 from engine.runner import Batch, DirectRunner, Runner
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput
@@ -109,21 +107,18 @@ class DsmEngine:
         device: torch.device,
         casting: Casting | None = None,
         graphs: Device | None = None,
-        threads: int = 0,
     ) -> None:
         """casting: None for a model of one voice that takes no options but those of its slots. graphs: what to capture
-        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls. threads: that
-        share the rows of a native step, made as one call; 0: its operations are called one by one."""
+        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
-        self._config, self._codec, self._device = model.config, model.codec, device
+        self.config, self.codec, self.device = model.config, model.codec, device
+        self._config, self._codec = model.config, model.codec
         more, numbers = (0, 0) if graphs is None else (1, spare(capacity))
         self._buffers = SlotBuffers.empty(model.config, capacity + more, device, numbers)
         step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples, rests=graphs is not None)
         self._runner: Runner = DirectRunner(step, kernels, device)
-        if isinstance(kernels, NativeKernels) and threads:
-            self._runner = NativeRunner(model.config, kernels, self._buffers, model.codec.frame_samples, threads)
         self.captured: Captured | None = None
         if graphs is not None:
             assert isinstance(kernels, StaticKernels), "kernels that can be captured"

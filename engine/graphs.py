@@ -45,6 +45,7 @@ class StaticKernels(Kernels, Protocol):
     tail_samples: int
     keep_logits: bool
     """Whether audio logits outlive a step."""
+    logits: Tensor | None
 
     def codec_tails(self, slots: Tensor, over: Tensor) -> Tensor:
         """``codec_tail`` of the rows of a step, float32 [rows, tail_samples]; cleared where ``over``."""
@@ -79,6 +80,11 @@ class Captured:
     seconds: float
     bytes: int | None
     """Of the device's memory; None: the device does not tell."""
+
+    def __str__(self) -> str:
+        memory = "" if self.bytes is None else f", {self.bytes / 2**20:.0f} MiB"
+        failed = f"; {self.failed} steps could not be captured" if self.failed else ""
+        return f"{self.graphs} graphs in {self.seconds:.1f} s{memory}{failed}"
 
 
 def buckets(capacity: int) -> tuple[int, ...]:
@@ -164,7 +170,9 @@ class GraphRunner:
                     self._graph(Key(rows, full, guided), 0, "global")
         left = self._device.free_bytes()
         taken = free - left if free is not None and left is not None else None
-        return Captured(len(self._graphs) - self._failed, self._failed, time.perf_counter() - began, taken)
+        made = Captured(len(self._graphs) - self._failed, self._failed, time.perf_counter() - began, taken)
+        log.info("steps are captured: %s", made)
+        return made
 
     def _graph(self, key: Key, turn: int, strictness: Strictness = "thread_local") -> Body:
         """turn: of the results' ring, one that nobody reads."""
@@ -197,6 +205,8 @@ class GraphRunner:
             log.exception("%s cannot be captured as a graph and is called kernel by kernel: slow", key)
             self._failed += 1
             return lambda: self._device.do(body)
+        finally:
+            self._kernels.logits = None  # where they are kept all the same, they are memory of the graphs' pool
         log.debug("captured %s in %.2f s", key, time.perf_counter() - began)
         return replay
 

@@ -126,6 +126,7 @@ class TorchKernels:
         self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, generated, card]
         self._config, self._capacity = config, capacity
         self.tail_samples = model.codec.overlap
+        self.weight_bytes = 1.0 if int8 else float(dtype.itemsize)  # of a number in the language model's matrices
         self._backbone = moved(model.backbone, device, dtype)
         self._depth = moved(model.depth, device, dtype)
         if int8:

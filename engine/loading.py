@@ -33,9 +33,10 @@ from engine.config import MOST_SPEAKERS, ModelConfig, SpectralConfig
 from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
 from engine.errors import CheckpointError, KernelError, UnsupportedModel, UnusableVoice
-from engine.kernels import TorchKernels, moved
+from engine.kernels import moved
 from engine.manifest import load_model_config
 from engine.native import NativeKernels
+from engine.placing import Steps, device_kernels, queue_of
 from engine.tensors import stored_dtype
 from engine.voices import VoicedOptions, VoiceLibrary, open_library
 
@@ -115,10 +116,12 @@ def load_engine(
     precision: Precision = "auto",
     voices: Path | str | None = None,
     codebooks: int | None = None,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """Load a model: one with the spectral codec if the folder has a ``codec.json``, otherwise one with Mimi.
 
-    kernels: ``native`` (C++ on the CPU), ``torch``, or ``auto`` (native where it can be). precision: of matrix products
+    kernels: ``native`` (C++ on the CPU; the phases of ``cuda_ext`` on CUDA), ``torch``, or ``auto`` (on the CPU native
+    where it can be, on CUDA torch). steps: how they are run (``engine/placing.py``). precision: of matrix products
     (``engine/native.py``), or of the language model's weights too: ``bfloat16``, or ``int8`` for the matrices and what
     the file holds for the rest. ``auto`` takes ``bf16x3`` where the CPU has matrix tiles, and for a model with Mimi
     what its file holds. voices: a folder or ``hf://`` repository; without it the folder's ``voices``. codebooks:
@@ -130,20 +133,22 @@ def load_engine(
     """
     place = torch.device(device)
     if not (folder / "codec.json").exists():
-        if kernels == "native" or precision == "bf16x3":
+        if precision == "bf16x3" or (kernels == "native" and place.type == "cpu"):
             raise KernelError("there are no native kernels for models with the Mimi codec")
-        return load_mimi_engine(folder, capacity, place, precision, voices, codebooks)
+        return load_mimi_engine(folder, capacity, place, precision, voices, codebooks, kernels == "native", steps)
     model = load_checkpoint(folder)
     if codebooks not in (None, model.config.codebooks):
         raise UnsupportedModel("n_q", codebooks)
-    chosen = _native(model, capacity, kernels, precision) if place.type == "cpu" and kernels != "torch" else None
+    graphs = queue_of(place, steps)
+    wanted = place.type == "cpu" and kernels != "torch" and graphs is None
+    chosen = _native(model, capacity, kernels, precision) if wanted else None
     if chosen is None and precision == "bf16x3":
         raise KernelError("bf16x3 needs the native kernels")
     if precision in ("bfloat16", "int8"):
         raise KernelError("models with the spectral codec are run in float32 or bf16x3")
-    ready = chosen or TorchKernels(model, capacity, place, row_by_row=place.type == "cpu")
+    ready = chosen or device_kernels(model, capacity + (graphs is not None), place, kernels == "native")
     casting = Casting(model.config, VoiceLibrary(), conditions=None)
-    return DsmEngine(model, model_info(model), ready, capacity, place, casting)
+    return DsmEngine(model, model_info(model), ready, capacity, place, casting, graphs)
 
 
 def load_mimi_engine(
@@ -153,12 +158,23 @@ def load_mimi_engine(
     precision: Precision = "auto",
     voices: Path | str | None = None,
     codebooks: int | None = None,
+    native_kernels: bool = False,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """As ``load_engine``, for a folder as Kyutai publishes it."""
     config = load_model_config(folder, codebooks)
     dtype = _dtype(folder / config.lm_name, precision)
     model = load_mimi_checkpoint(folder, codebooks, dtype)
-    return torch_engine(model, capacity, device, dtype=dtype, voices=voices, int8=precision == "int8")
+    return torch_engine(
+        model,
+        capacity,
+        device,
+        dtype=dtype,
+        voices=voices,
+        int8=precision == "int8",
+        native_kernels=native_kernels,
+        steps=steps,
+    )
 
 
 def torch_engine(
@@ -171,13 +187,18 @@ def torch_engine(
     codec: CodecStream | None = None,
     row_by_row: bool | None = None,
     int8: bool = False,
+    native_kernels: bool = False,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """codec: in the place of the model's own. row_by_row, int8: as ``TorchKernels``; None: on the CPU."""
-    alone = device.type == "cpu" if row_by_row is None else row_by_row
-    kernels = TorchKernels(model, capacity, device, alone, dtype, codec, int8)
+    graphs = queue_of(device, steps)
+    slots = capacity + (graphs is not None)
+    kernels = device_kernels(model, slots, device, native_kernels, row_by_row, dtype, codec, int8)
+    if graphs is not None and kernels.conditions is not None:
+        kernels.conditions.reserve()
     library = _library(model.folder, model.config, voices)
     casting = Casting(model.config, library, kernels.conditions, _encoder(model, device))
-    return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting)
+    return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting, graphs)
 
 
 def _library(folder: Path, config: ModelConfig, voices: Path | str | None) -> VoiceLibrary:

@@ -133,7 +133,7 @@ def speech(settings: Settings) -> Sequence[Finding]:
         engine = load_engine(folder, capacity=rows, device=device, precision=model.precision, voices=model.voices)
         seconds = time.perf_counter() - clock
         loaded = _weighed(model, folder, engine, seconds) if plan is None else _loaded(engine, seconds)
-        return [loaded, *spoken(engine, _entries(folder))]
+        return [loaded, *spoken(engine, entries_of(folder))]
     except EngineError as error:
         return [fails("model", brief(error), _remedy(error, model)), skipped("speech", "no model")]
     finally:
@@ -253,7 +253,7 @@ def _tensors(part: object) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _entries(folder: Path) -> list[Entry]:
+def entries_of(folder: Path) -> list[Entry]:
     """What the front end makes of a sentence."""
     from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream
