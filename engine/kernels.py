@@ -20,6 +20,7 @@ from engine.conditioners import Conditions
 from engine.depth import Guidance
 from engine.layers import Int8Matrix
 from engine.sampling import Draws, sample
+from engine.text import TextBuffers, TextStep, advance
 
 T = TypeVar("T")
 
@@ -156,6 +157,12 @@ class TorchKernels:
 
     def sample_text(self, logits: Tensor, draws: Draws) -> Tensor:
         return sample(logits, draws, 0)
+
+    def advance_text(
+        self, buffers: TextBuffers, slots: Tensor, sampled: Tensor, ahead: int, card: int, padding_id: int
+    ) -> TextStep:
+        """``engine.text.advance``, or a kernel that does the same."""
+        return advance(buffers, slots, sampled, ahead, card, padding_id)
 
     def depth(
         self,

@@ -150,7 +150,8 @@ class FusedStep:
     def _machine(self, slots: Tensor, position: Tensor, sampled: Tensor) -> text.TextStep:
         config, buffers = self._config, self._buffers
         ahead = config.text.second_stream_ahead
-        made = text.advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        advance = self._kernels.advance_text if isinstance(self._kernels, TorchKernels) else text.advance
+        made = advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
         if self._rests:
             made = text.rest(made, buffers.text.state[slots], self._tail)
         if not config.takes_prefixes:

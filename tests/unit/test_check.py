@@ -110,6 +110,14 @@ def test_no_compiler_is_noted_with_what_to_install(monkeypatch: pytest.MonkeyPat
     assert "g++" in found.remedy
 
 
+def test_no_nvcc_is_noted_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC", "no-such-nvcc")
+    found = model.cuda_kernels()
+    assert found.state is State.NOTE
+    assert "torch computes" in found.said
+    assert "NVCC" in found.remedy
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     found, after = model.speech(settings("--model.device", "cpu", "--model.path", str(tmp_path / "nowhere")))
     assert found.state is State.FAILS

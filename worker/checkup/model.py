@@ -48,11 +48,11 @@ def torch_and_device(settings: Settings) -> Sequence[Finding]:
 
 
 def kernels(settings: Settings) -> Sequence[Finding]:
-    """Builds them if they are not cached: about ten seconds, once a machine."""
+    """Builds them if they are not cached: about ten seconds, once a machine (nvcc: half a minute)."""
     from cuda_ext import build
 
     if chosen_device(settings.model).startswith("cuda"):
-        return [skipped("kernels", "are for the CPU")]
+        return [skipped("kernels", "no device")] if _no_device(settings.model) else [cuda_kernels()]
     flags = ", ".join(vector_flags()) or f"none of {', '.join(VECTOR_FLAGS)}"
     began, clock = time.time(), time.perf_counter()
     try:
@@ -67,6 +67,16 @@ def kernels(settings: Settings) -> Sequence[Finding]:
         ]
     how = f"built in {time.perf_counter() - clock:.1f} s" if library.stat().st_mtime > began - 1 else "cached"
     return [works("kernels", f"{how} with {build.compiler()}; {flags}")]
+
+
+def cuda_kernels() -> Finding:
+    from cuda_ext import build, toolkit
+
+    try:
+        return works("kernels", f"built with {toolkit.nvcc()}: {toolkit.device_library().name}")
+    except build.BuildError as error:
+        said = f"{brief(error)}; torch computes in the place of our kernels"
+        return note("kernels", said, "install the CUDA toolkit, or set NVCC to its compiler")
 
 
 def memory(settings: Settings) -> Sequence[Finding]:
