@@ -34,6 +34,8 @@ from pydantic_settings import BaseSettings, CliToggleFlag, NoDecode, PydanticBas
 from worker.flags import NO_VALUE
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
+KYUTAI, KYUTAI_VOICES = "hf://kyutai/", "hf://kyutai/tts-voices"
+"""Models on the Hugging Face hub, and the voices made for them (moshi ``DEFAULT_DSM_TTS_VOICE_REPO``)."""
 
 
 def _listed(value: object) -> object:
@@ -174,7 +176,8 @@ class ModelSettings(Section):
         default="builtin", description="builtin, a folder in Kyutai's layout, or hf://owner/name[@revision]"
     )
     voices: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        default=None, description="folder or hf:// repository of voices; unset: the model folder's own"
+        default=None,
+        description="folder or hf:// repository of voices; unset: the model folder's own, or Kyutai's for Kyutai's",
     )
     voice_wait_s: PositiveFloat = Field(
         default=30.0, description="longest that an open waits for a voice that is not here yet"
@@ -190,6 +193,14 @@ class ModelSettings(Section):
         default=None, description="CPU threads of a step; unset: chosen for the machine"
     )
     slots: PositiveInt | None = Field(default=None, description="most sessions at once; unset: chosen for the machine")
+    codebooks: PositiveInt | None = Field(
+        default=None, description="codebooks to generate: fewer are faster and sound coarser; unset: all"
+    )
+
+    @property
+    def voice_place(self) -> str | None:
+        """Where the voices are; None: in the model's folder."""
+        return self.voices or (KYUTAI_VOICES if self.path.startswith(KYUTAI) else None)
 
 
 class SchedulerSettings(Section):

@@ -199,7 +199,12 @@ def _load(model: ModelSettings) -> FrameEngine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
     return load_engine(
-        model_folder(model), capacity=slots, device=device, precision=model.precision, voices=model.voices
+        model_folder(model),
+        capacity=slots,
+        device=device,
+        precision=model.precision,
+        voices=model.voice_place,
+        codebooks=model.codebooks,
     )
 
 

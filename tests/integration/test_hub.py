@@ -36,6 +36,7 @@ config = read_model_config(Fields(Path("config.json"), json.loads(sys.argv[2])))
 library = open_library(sys.argv[1], config)
 print(json.dumps([library.names, library.find("bert").read_text()]))
 """
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 CLIENT = "import sys; from engine.hub import model_folder; print(model_folder(sys.argv[1]))"
 
 
@@ -145,3 +146,10 @@ def test_voices_of_a_repository(hub: Hub, tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert json.loads(out) == [["anna", "bert"], "bert"]
     assert set(hub.gets) == {"people/bert.feed@7.safetensors"}
+    offline = client(hub, tmp_path, VOICE_CLIENT, "hf://some/model/people", json.dumps(tiny.published()), **OFFLINE)
+    out, errors = offline.communicate(timeout=60)
+    assert json.loads(out) == [["bert"], "bert"], "what is here of it"
+    assert "cannot be listed; the 1 voices of it that are here are offered" in errors
+    nothing = client(hub, tmp_path / "e", VOICE_CLIENT, "hf://some/model", json.dumps(tiny.published()), **OFFLINE)
+    _out, errors = nothing.communicate(timeout=60)
+    assert "engine.errors.CheckpointError: hf://some/model: cannot be listed" in errors

@@ -114,6 +114,7 @@ CASES = (
             "depformer_dim_feedforward": [72, 48, 96],
             "hidden_scale": 4,
             "gating": "mish",
+            "existing_text_padding_id": 7,
         },
         voices=(5, 5),
     ),

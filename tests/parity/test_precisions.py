@@ -1,12 +1,12 @@
 """Precisions other than float32, along the reference's own choices (teacher forcing).
 
-bfloat16: moshi itself runs in it. Eight bits of mantissa leave errors of some hundredths in a logit after a few layers,
-and two programs that round at different places are that far apart. So the yardstick is bfloat16's own error, the
-distance of a float32 run from moshi's in bfloat16: 0.01 to 0.1 (root mean square) on logits that spread by 1 to 5, at
-most 0.7, with 98 to 99 % of the choices the same. The engine must stay within a quarter of it and agree on 99.5 % of
-the choices. Measured over all cases of ``test_checkpoints`` that moshi can run so (not layer_norm_f32): no difference in
-any bit of 7,000 choices' logits, except where embeddings are normalised; there the tables are computed in float32 and
-rounded once, where the reference rounds three times (0.021 against 0.025, 99.5 % of the choices).
+bfloat16: moshi itself runs in it. Eight bits of mantissa leave errors of some hundredths in a logit after a few
+layers, and two programs that round at different places are that far apart. So the yardstick is bfloat16's own error,
+the distance of a float32 run from moshi's in bfloat16: 0.01 to 0.1 (root mean square) on logits that spread by 1 to
+5, at most 0.7, with 98 to 99 % of the choices the same. The engine must stay within a quarter of it and agree on 99.5
+% of the choices. Measured over all cases of ``test_checkpoints`` that moshi can run so (not layer_norm_f32): no
+difference in any bit of 7,000 choices' logits, except where embeddings are normalised; there the tables are computed
+in float32 and rounded once, where the reference rounds three times (0.021 against 0.025, 99.5 % of the choices).
 
 int8: the reference has no run to compare with (its own quantises activations too), so the twin is the same engine with
 the matrices multiplied out: what eight bits do to a voice is a matter of listening, what the code does to eight bits is

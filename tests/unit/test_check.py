@@ -199,6 +199,17 @@ def test_the_plan_is_of_the_precision_asked_for(kyutai: Path) -> None:
     assert weight_bytes("int8") < weight_bytes("float32")
 
 
+def test_fewer_codebooks_are_less_to_hold(kyutai: Path) -> None:
+    fewer = settings("--model.path", str(kyutai), "--model.codebooks", "2").model
+    plan, whole = model.planned(fewer, kyutai), model.planned(settings().model, kyutai)
+    assert plan is not None
+    assert whole is not None
+    assert plan.weight_bytes < whole.weight_bytes
+    refused, _ = model.speech(settings("--model.device", "cpu", "--model", str(kyutai), "--model.codebooks", "9"))
+    assert refused.state is State.FAILS
+    assert "n_q" in refused.said
+
+
 def test_a_kyutai_folder_that_cannot_be_used_has_a_remedy(kyutai: Path, tmp_path: Path) -> None:
     shutil.copytree(kyutai, tmp_path / "copy")
     (tmp_path / "copy" / "mimi.safetensors").unlink()

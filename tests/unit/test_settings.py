@@ -59,6 +59,16 @@ def test_model_is_the_short_name_of_its_path_everywhere(command: str, capsys: py
     assert "--model.voices" in shown
 
 
+def test_kyutais_models_have_kyutais_voices_unless_others_are_named() -> None:
+    def place(*argv: str) -> str | None:
+        return load(argv, {}).model.voice_place
+
+    assert place("--model", "hf://kyutai/tts-1.6b-en_fr") == "hf://kyutai/tts-voices"
+    assert place("--model", "hf://kyutai/tts-1.6b-en_fr", "--model.voices", "here") == "here"
+    assert place("--model", "hf://somebody/model") is None
+    assert place() is None
+
+
 def test_the_file_is_the_one_of_the_flag_then_of_the_variable_then_of_the_folder(tmp_path: Path) -> None:
     for name in ("antiphon", "variable", "flag"):
         (tmp_path / f"{name}.toml").write_text(f"[worker]\npool = '{name}'\n", encoding="utf-8")

@@ -101,7 +101,7 @@ def planned(model: ModelSettings, folder: Path) -> MemoryPlan | None:
     if (folder / "codec.json").exists():
         return None
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(model.precision)
-    return plan_memory(folder, dtype=dtype, int8=model.precision == "int8")
+    return plan_memory(folder, model.codebooks, dtype=dtype, int8=model.precision == "int8")
 
 
 def held_against(plan: MemoryPlan, model: ModelSettings, free: int | None) -> Finding:
@@ -140,7 +140,14 @@ def speech(settings: Settings) -> Sequence[Finding]:
         if not rows:
             return [skipped("model", "does not fit"), skipped("speech", "no model")]
         clock = time.perf_counter()
-        engine = load_engine(folder, capacity=rows, device=device, precision=model.precision, voices=model.voices)
+        engine = load_engine(
+            folder,
+            capacity=rows,
+            device=device,
+            precision=model.precision,
+            voices=model.voice_place,
+            codebooks=model.codebooks,
+        )
         seconds = time.perf_counter() - clock
         loaded = _weighed(model, folder, engine, seconds) if plan is None else _loaded(engine, seconds)
         return [loaded, *spoken(engine, entries_of(folder))]
@@ -155,7 +162,8 @@ def _remedy(error: EngineError, model: ModelSettings) -> str:
 
     if isinstance(error, KernelError):
         return "leave ANTIPHON_MODEL__PRECISION at auto, and see the kernels above"
-    voices = {model.voices, str(Path(model.voices))} if model.voices else set()
+    place = model.voice_place
+    voices = {place, str(Path(place))} if place else set()
     if isinstance(error, UnusableVoice | VoiceNotFound) or (
         isinstance(error, CheckpointError) and error.path in voices
     ):
