@@ -2,7 +2,8 @@
 
 - The codebooks of a frame are one launch, up to ``DEPTH_ROWS`` rows.
 - A backbone step is five launches a layer up to ``FEW_ROWS`` rows, where launches and the weights' memory decide. With
-  more rows the products are torch's (tensor cores).
+  more rows the products are torch's (tensor cores), and attention reads the rings and voices where they lie: torch
+  would copy all keys and values of all rows in every layer.
 - Sampling the text token, the text machine and the end of the spectral codec are one launch each (the codec's two).
 
 It runs on the CPU by the host twin too, which is how it is tested without a device.
@@ -14,8 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cuda_ext.device import MOST_POSITIONS, VECTOR
 from engine import backbone as reference
 from engine import ops, packing, text
+from engine.backbone import Seen
 from engine.checkpoint import Checkpoint, MimiCheckpoint, SpectralWeights
 from engine.codec import spectral
 from engine.codec.streams import CodecStream, SpectralStream
@@ -36,6 +39,16 @@ def refusals(model: Checkpoint | MimiCheckpoint) -> tuple[str, ...]:
     if isinstance(model, Checkpoint):
         found.append(packing.spectral_refused(model.codec))
     return tuple(reason for reason in found if reason is not None)
+
+
+def by_index(q: Tensor, keys: Tensor, values: Tensor, seen: Seen) -> Tensor:
+    """``engine.backbone.gathered`` in place: nothing of the table is copied, unless it is longer than a block takes."""
+    if keys.shape[2] > MOST_POSITIONS or q.shape[2] % VECTOR:
+        return reference.gathered(q, keys, values, seen)
+    if not keys[0].is_contiguous():  # one voice cut out of a table, on the CPU
+        keys, values = keys.contiguous(), values.contiguous()
+    mixed: Tensor = ops.attend(q.float(), keys, values, seen.index, None, seen.count)
+    return mixed.to(q.dtype)
 
 
 class CudaKernels(TorchKernels):
@@ -66,18 +79,18 @@ class CudaKernels(TorchKernels):
             self._packed_backbone = packing.pack_backbone(self._backbone, config, self._kv.shape[2], self._kv)
 
     def backbone(self, tokens: Tensor, slots: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        if self._packed_backbone is None or len(slots) > self._few_rows:
-            return super().backbone(tokens, slots, position)
-        x = reference.embed(self._backbone, self._config, tokens)
-        voices = voice = length = None
+        x, heard = reference.embed(self._backbone, self._config, tokens), None
         if self.conditions is not None:
             x, heard = self.conditions.add(x, slots), self.conditions.heard(slots)
-            if heard is not None:
-                voices, voice, length = heard.keys_values.contiguous(), heard.voice, heard.length
-        wide = x.float().contiguous()
-        handle = self._packed_backbone.handle
-        hidden = ops.backbone_step(wide, self._kv, slots, position, None, voices, voice, length, handle)
-        hidden = hidden.to(self._backbone.text_head.dtype)
+        longest = 0 if heard is None else heard.keys_values.shape[4]
+        if self._packed_backbone is None or len(slots) > self._few_rows or longest > MOST_POSITIONS:
+            hidden = reference.step(self._backbone, self._config, x, self._kv, slots, position, heard, by_index)
+        else:
+            voices = None if heard is None else heard.keys_values.contiguous()
+            of = (None, None) if heard is None else (heard.voice, heard.length)
+            wide, handle = x.float().contiguous(), self._packed_backbone.handle
+            hidden = ops.backbone_step(wide, self._kv, slots, position, None, voices, *of, handle)
+            hidden = hidden.to(self._backbone.text_head.dtype)
         return hidden, F.linear(hidden, self._backbone.text_head, self._backbone.text_bias).float()
 
     def sample_text(self, logits: Tensor, draws: Draws) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from cuda_ext.build import compiler
 from engine import backbone, depth, ops, packing
 from engine.backbone import Heard
+from engine.cuda_kernels import by_index
 from engine.depth import Guidance
 from engine.kernels import moved, quantised
 from engine.sampling import Draws, sample
@@ -132,8 +133,10 @@ def test_backbone(
     for _ in range(steps):
         x = dice.normal(rows, 32)
         commit = dice.whole(0, 2, rows).bool() if masked else None
-        before = want_kv.clone()
+        before, by_index_kv = want_kv.clone(), want_kv.clone()
         want = backbone.step(plain, c, x, want_kv, slots, position, heard)
+        other = backbone.step(plain, c, x, by_index_kv, slots, position, heard, by_index)
+        assert float((other - want).abs().max()) < 5 * CLOSE
         got = ops.backbone_step(x.clone(), kv, slots, position, commit, *voices, packed.handle)
         written = slots if commit is None else slots[commit]
         if commit is not None:  # the query of a row that writes nothing meets what is there
