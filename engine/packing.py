@@ -29,7 +29,7 @@ def _refused_layer(name: str, c: TransformerConfig, positions: Sequence[str]) ->
             return f"{name} {key} {value!r}"
     if c.positions not in positions:
         return f"{name} positional embedding {c.positions!r}"
-    if any(width % d.VECTOR for width in (c.dim, c.hidden, c.dim // c.heads)):
+    if any(width % d.VECTOR for width in (c.dim, c.hidden)):
         return f"{name} widths that are no multiples of {d.VECTOR}"
     return None
 
@@ -49,8 +49,9 @@ def backbone_refused(config: ModelConfig) -> str | None:
     """As ``depth_refused``, for the backbone."""
     if config.context > d.MOST_POSITIONS:
         return f"a context of {config.context}"
-    if config.backbone.dim // config.backbone.heads > 256 * d.VECTOR:
-        return f"heads of {config.backbone.dim // config.backbone.heads}"
+    width = config.backbone.dim // config.backbone.heads
+    if width % d.VECTOR or width > 256 * d.VECTOR:
+        return f"backbone heads of {width}"
     return _refused_layer("backbone", config.backbone, tuple(ROPES))
 
 

@@ -35,12 +35,12 @@ def device_kernels(
     codec: CodecStream | None = None,
     int8: bool = False,
 ) -> TorchKernels:
-    """rows: slots, the scratch slot of graphs too. native: the phases of ``cuda_ext``, on CUDA. row_by_row: by default
-    on the CPU.
+    """rows: slots, the scratch slot of graphs too. native: the phases of ``cuda_ext``; on the CPU that is their host
+    twin, which is for tests. row_by_row: by default on the CPU.
 
     Raises KernelError if native kernels are demanded and cannot be built.
     """
-    if native and place.type == "cuda":
+    if native:
         from engine.cuda_kernels import CudaKernels
 
         try:

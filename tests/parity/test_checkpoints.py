@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 
+from cuda_ext.build import compiler
 from engine.checkpoint import MimiCheckpoint, load_language_model
 from engine.codec.mimi.config import PUBLISHED
 from engine.codec.mimi.weights import MimiWeights
@@ -227,12 +228,20 @@ def spoken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return speak(request.param, tmp_path_factory.mktemp("checkpoint"))
 
 
-def load(spoken: Spoken, row_by_row: bool = False, dtype: torch.dtype = torch.float32, int8: bool = False) -> DsmEngine:
+def load(
+    spoken: Spoken,
+    row_by_row: bool = False,
+    dtype: torch.dtype = torch.float32,
+    int8: bool = False,
+    phases: bool = False,
+) -> DsmEngine:
+    """phases: with the kernels for CUDA, on their host twin."""
     lm = load_language_model(spoken.folder, spoken.case.codebooks, dtype)
     model = MimiCheckpoint(
         spoken.folder, lm.config, PUBLISHED, lm.backbone, lm.depth, lm.conditioners, cast(MimiWeights, None), "tiny"
     )
-    return torch_engine(model, 3, torch.device("cpu"), dtype=dtype, codec=Mute(), row_by_row=row_by_row, int8=int8)
+    cpu, mute = torch.device("cpu"), Mute()
+    return torch_engine(model, 3, cpu, dtype=dtype, codec=mute, row_by_row=row_by_row, int8=int8, native_kernels=phases)
 
 
 def begin(engine: DsmEngine, spoken: Spoken, slots: Sequence[int]) -> None:
@@ -344,6 +353,15 @@ def test_tokens_and_logits(spoken: Spoken) -> None:
     assert worst <= TOLERANCE
     assert ties <= MAX_NEAR_TIES
     assert None not in spoken.record.end_steps, "the case is cut short"
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_kernels_for_cuda_on_their_host_twin(spoken: Spoken) -> None:
+    engine = load(spoken, phases=True)
+    begin(engine, spoken, [2, 0])
+    worst, ties = follow(engine, spoken, [2, 0])
+    assert worst <= TOLERANCE
+    assert ties <= MAX_NEAR_TIES
 
 
 def test_rows_that_join_later_and_alone(spoken: Spoken) -> None:
