@@ -22,6 +22,8 @@ from engine.control import Control
 from engine.device import Device
 from engine.graphs import Captured, GraphRunner, StaticKernels, spare
 from engine.kernels import Kernels, TorchKernels
+from engine.native import NativeKernels
+from engine.native_runner import NativeRunner
 from engine.runner import Batch, DirectRunner, Runner
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput
@@ -107,9 +109,11 @@ class DsmEngine:
         device: torch.device,
         casting: Casting | None = None,
         graphs: Device | None = None,
+        threads: int = 0,
     ) -> None:
         """casting: None for a model of one voice that takes no options but those of its slots. graphs: what to capture
-        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls."""
+        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls. threads:
+        that share the rows of a native step, made as one call; 0: its operations are called one by one."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
@@ -119,6 +123,8 @@ class DsmEngine:
         self._buffers = SlotBuffers.empty(model.config, capacity + more, device, numbers)
         step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples, rests=graphs is not None)
         self._runner: Runner = DirectRunner(step, kernels, device)
+        if isinstance(kernels, NativeKernels) and threads:
+            self._runner = NativeRunner(model.config, kernels, self._buffers, model.codec.frame_samples, threads)
         self.captured: Captured | None = None
         if graphs is not None:
             assert isinstance(kernels, StaticKernels), "kernels that can be captured"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ OPTIONS = frozenset(
 )
 
 
-Precision = Literal["auto", "float32", "bf16x3", "bfloat16", "int8"]
+Precision = Literal["auto", "float32", "fixed16", "bfloat16", "int8"]
 
 
 def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None = None) -> ModelInfo:
@@ -116,6 +117,7 @@ def load_engine(
     precision: Precision = "auto",
     voices: Path | str | None = None,
     codebooks: int | None = None,
+    threads: int | None = None,
     steps: Steps = "auto",
 ) -> DsmEngine:
     """Load a model: one with the spectral codec if the folder has a ``codec.json``, otherwise one with Mimi.
@@ -123,9 +125,10 @@ def load_engine(
     kernels: ``native`` (C++ on the CPU; the phases of ``cuda_ext`` on CUDA), ``torch``, or ``auto`` (on the CPU native
     where it can be, on CUDA torch). steps: how they are run (``engine/placing.py``). precision: of matrix products
     (``engine/native.py``), or of the language model's weights too: ``bfloat16``, or ``int8`` for the matrices and what
-    the file holds for the rest. ``auto`` takes ``bf16x3`` where the CPU has matrix tiles, and for a model with Mimi
+    the file holds for the rest. ``auto`` takes ``fixed16`` where the CPU has matrix tiles, and for a model with Mimi
     what its file holds. voices: a folder or ``hf://`` repository; without it the folder's ``voices``. codebooks:
-    generate only so many.
+    generate only so many. threads: that share the rows of a native step; None: two where there are two cores; 0: the
+    step's operations are called one by one (the slow twin).
 
     Raises:
         CheckpointError, UnsupportedModel: the folder cannot be used.
@@ -133,7 +136,7 @@ def load_engine(
     """
     place = torch.device(device)
     if not (folder / "codec.json").exists():
-        if precision == "bf16x3" or (kernels == "native" and place.type == "cpu"):
+        if precision == "fixed16" or (kernels == "native" and place.type == "cpu"):
             raise KernelError("there are no native kernels for models with the Mimi codec")
         return load_mimi_engine(folder, capacity, place, precision, voices, codebooks, kernels == "native", steps)
     model = load_checkpoint(folder)
@@ -142,13 +145,14 @@ def load_engine(
     graphs = queue_of(place, steps)
     wanted = place.type == "cpu" and kernels != "torch" and graphs is None
     chosen = _native(model, capacity, kernels, precision) if wanted else None
-    if chosen is None and precision == "bf16x3":
-        raise KernelError("bf16x3 needs the native kernels")
-    if precision in ("bfloat16", "int8"):
-        raise KernelError("models with the spectral codec are run in float32 or bf16x3")
+    if chosen is None and precision == "fixed16":
+        raise KernelError("fixed16 needs the native kernels")
+    if chosen is None and precision in ("bfloat16", "int8"):
+        raise KernelError("without native kernels models with the spectral codec are run in float32")
     ready = chosen or device_kernels(model, capacity + (graphs is not None), place, kernels == "native")
     casting = Casting(model.config, VoiceLibrary(), conditions=None)
-    return DsmEngine(model, model_info(model), ready, capacity, place, casting, graphs)
+    hands = min(2, len(os.sched_getaffinity(0))) if threads is None else threads
+    return DsmEngine(model, model_info(model), ready, capacity, place, casting, graphs, threads=hands)
 
 
 def load_mimi_engine(
@@ -254,7 +258,6 @@ def _native(model: Checkpoint, capacity: int, kernels: str, precision: str) -> N
 
 
 def _precision(wanted: str) -> native.Precision:
-    tiles = has_tiles()
-    if wanted == "bf16x3" and not tiles:
-        raise KernelError("bf16x3 needs a CPU with matrix tiles (AMX)")
-    return "bf16x3" if tiles and wanted != "float32" else "float32"
+    if wanted != "auto":
+        return cast(native.Precision, wanted)
+    return "fixed16" if has_tiles() else "float32"

@@ -185,9 +185,9 @@ class ModelSettings(Section):
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N"
     )
-    precision: Literal["auto", "float32", "bf16x3", "bfloat16", "int8"] = Field(
+    precision: Literal["auto", "float32", "fixed16", "bfloat16", "int8"] = Field(
         default="auto",
-        description="of products (float32, bf16x3) or weights (bfloat16, int8); auto: the fastest that keeps the words",
+        description="of products (float32, fixed16) or weights (bfloat16, int8); auto: the fastest that keeps the words",
     )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads of a step; unset: chosen for the machine"

@@ -84,7 +84,7 @@ def seconds(frame: Callable[[], None], frames: int) -> float:
 def measure(batches: list[int], repeats: int, frames: int) -> dict[str, dict[int, float]]:
     """Milliseconds a frame, by what ran and its rows."""
     cases: dict[Case, OurStep | ReferenceStep] = {}
-    for precision in ("float32", "bf16x3"):
+    for precision in ("float32", "fixed16"):
         engine = load_engine(capacity=max(batches), kernels="native", precision=precision)
         cases |= {(precision, rows): OurStep(engine, rows) for rows in batches}
     cases |= {("moshi float32", rows): ReferenceStep(rows, torch.float32) for rows in batches}
@@ -132,7 +132,7 @@ def main() -> None:
     for name, line in table.items():
         print(f"{name:16}" + "".join(f"{line[rows]:9.2f}" for rows in batches))
     best = {rows: min(line[rows] for name, line in table.items() if name.startswith("moshi")) for rows in batches}
-    for name in ("float32", "bf16x3"):
+    for name in ("float32", "fixed16"):
         print(f"{'x ' + name:16}" + "".join(f"{best[rows] / table[name][rows]:9.2f}" for rows in batches))
     if options.json:
         options.json.write_text(json.dumps({"ms": table, "threads": torch.get_num_threads()}, indent=1))
