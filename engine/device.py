@@ -87,6 +87,8 @@ class CudaDevice:
         self._results = torch.cuda.Stream(place)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        # cuDNN's attention plans anew for every shape; torch's own kernels take masks and one query as they are.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self._compute.wait_stream(torch.cuda.current_stream(place))  # weights may still be on their way
 
     def context(self) -> contextlib.AbstractContextManager[object]:
@@ -113,6 +115,9 @@ class CudaDevice:
             graph.capture_begin(self._pool, strictness, self._check_liveness)
             try:
                 body()
+            except BaseException:
+                self._pool = torch.cuda.graph_pool_handle()  # the allocator may believe the old one to be in use
+                raise
             finally:
                 graph.capture_end()
 

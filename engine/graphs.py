@@ -143,8 +143,9 @@ class GraphRunner:
         self._staged.put(self._inputs, 0, self._capacity, (turn,))
         self._staged.apply()
         replay()
+        landed = self._device.download(self._landed[turn, :rows], self._ring[turn, :rows])
         self._launched += 1
-        return Flight(rows, turn, self._device.download(self._landed[turn, :rows], self._ring[turn, :rows]))
+        return Flight(rows, turn, landed)
 
     def collect(self, flight: object) -> Landed:
         assert isinstance(flight, Flight)

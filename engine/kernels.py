@@ -142,6 +142,8 @@ class TorchKernels:
         )
 
     def clear(self, slot: int) -> None:
+        """The ring too: what is masked there has no weight, but not a number times nothing is not a number."""
+        self._kv[:, :, slot :: self._capacity] = 0.0
         self._stream.clear(slot)
 
     def backbone(self, tokens: Tensor, slots: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from engine.checkpoint import load_checkpoint
 from engine.device import Body, HostDevice, Strictness
@@ -94,3 +95,14 @@ def test_buckets() -> None:
 @pytest.mark.long
 def test_the_whole_comparison(captured: DsmEngine) -> None:
     assert same_sound(captured, BUILTIN, "cpu", ModelSettings()).state is State.WORKS
+
+
+def test_a_slot_is_whole_again_after_a_fault(plain: DsmEngine) -> None:
+    want = spoken(plain, words(1), 1)
+    assert isinstance(plain.kernels, TorchKernels)
+    plain.open(0, plain.info.defaults)
+    plain.push(0, words(1))
+    plain.kernels._kv[:, :, 0] = torch.nan
+    assert plain.collect(plain.launch([0]))[0].failed
+    plain.close(0)
+    assert spoken(plain, words(1), 1) == want
