@@ -14,9 +14,9 @@ KEPT_VOICES = 64
 class VoiceShelf:
     """The least recently used give way. Thread-safe; a file is read outside of the lock, by whoever asks for it."""
 
-    def __init__(self, read: Callable[[str], Tensor], size: int = KEPT_VOICES) -> None:
+    def __init__(self, read: Callable[[str], Tensor]) -> None:
         """read: a voice by its name; blocks."""
-        self._read, self._size = read, size
+        self._read = read
         self._voices: OrderedDict[str, Tensor] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -36,6 +36,6 @@ class VoiceShelf:
         with self._lock:
             self._voices[name] = voice
             self._voices.move_to_end(name)
-            while len(self._voices) > self._size:
+            while len(self._voices) > KEPT_VOICES:
                 self._voices.popitem(last=False)
         return voice

@@ -153,8 +153,7 @@ class GreenRoom:
         for task in (waits := list(self._waits.values())):
             task.cancel()
         if waits:
-            await asyncio.wait(waits)
-            await asyncio.sleep(0)  # their callbacks have run then
+            await asyncio.wait(waits)  # their own callbacks come before ours
 
     async def _wait(self, options: SlotOptions) -> None:
         """Raises WireError."""

@@ -87,6 +87,7 @@ WRONG: dict[str, list[Any]] = {
 INPUT_WRONG: dict[str, list[Any]] = {
     "seq": [-1, 1.0, "0", True, 2**63],
     "gen": [-1, 0.5, "1", True],
+    "speaker": [-1, 0.0, "1", True, [0]],
     "text": [5, True, ["a"], {"a": "b"}, None],
     "type": ["open", "ready", "", 1, [], None, {}],
 }
