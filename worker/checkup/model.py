@@ -13,7 +13,7 @@ from engine.hub import HUB
 from worker.checkup.finding import Finding, Probe, brief, fails, note, skipped, works
 from worker.measure.machine import VECTOR_FLAGS, available_bytes, vector_flags
 from worker.sections import ModelSettings, Settings
-from worker.service import CPU_SLOTS, CUDA_SLOTS, model_folder
+from worker.service import model_folder, slots_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,6 +147,7 @@ def speech(settings: Settings) -> Sequence[Finding]:
             precision=model.precision,
             voices=model.voice_place,
             codebooks=model.codebooks,
+            threads=model.threads,
         )
         seconds = time.perf_counter() - clock
         loaded = _weighed(model, folder, engine, seconds) if plan is None else _loaded(engine, seconds)
@@ -188,7 +189,7 @@ def chosen_device(model: ModelSettings) -> str:
 
 
 def _slots(model: ModelSettings) -> int:
-    return model.slots or (CPU_SLOTS if chosen_device(model) == "cpu" else CUDA_SLOTS)
+    return slots_of(model, chosen_device(model))
 
 
 def _size(size_bytes: int) -> str:
