@@ -1,6 +1,6 @@
 """What each precision of the native kernels costs the voice: ``python -m tests.bench.precision [--json F]``.
 
-Logits, under teacher forcing: every precision is given the tokens that float32 chose, over the first sentences; reported
+Logits, under teacher forcing: each precision is given the tokens that float32 chose, over the first sentences. Reported
 are the root mean square difference of the audio logits, the Kullback-Leibler divergence of what is drawn from (nats a
 token), and how loud the difference of the sound is against the sound (dB). Words: what a recogniser gets wrong in what
 each precision says by itself, same sentences, seeds and noise, so that the figures are paired.
@@ -118,7 +118,7 @@ def word_errors(precision: Precision, recogniser: Recogniser, texts: Sequence[st
         for start in range(0, len(texts), ROWS):
             batch = texts[start : start + ROWS]
             for text, pcm in zip(batch, speak(engine, batch, 100 * seed + start), strict=True):
-                samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+                samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
                 pairs.append((text, recogniser.transcribe(samples, RATE)))
         found.append(total_errors(pairs))
     return found
