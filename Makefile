@@ -58,7 +58,9 @@ gpu-tests: .venv/installed-test
 	$(BIN)/pytest -m gpu
 
 bench: .venv/installed-test
-	$(BIN)/antiphon bench
+	mkdir -p bench-results
+	$(BIN)/python -m tests.bench.step --json bench-results/step.json --plot bench-results/step.png
+	$(BIN)/antiphon bench --json bench-results/live.json
 
 clean:
 	rm -rf .venv build out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
