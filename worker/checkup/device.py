@@ -13,6 +13,7 @@ from worker.service import CUDA_SLOTS, model_folder
 
 if TYPE_CHECKING:
     from engine.dsm import DsmEngine
+    from engine.plan import MemoryPlan
     from engine.trial import Parity, StepTime
 
 SWEPT = (1, 4, 16, 64, 128, 256)
@@ -45,14 +46,27 @@ def tried(model: ModelSettings, device: str, most: int = CUDA_SLOTS) -> list[Fin
     folder = model_folder(model)
     found = [agreement(folder, device)] if (folder / "codec.json").exists() else []
     plan, free = planned(model, folder), free_bytes(device)
-    fit = most if plan is None or free is None else min(most, plan.slots_that_fit(free))
-    slots = min(fit, model.slots or most)
+    fit = None if plan is None or free is None else fitting(plan, free)
+    slots = max(1, min(most if fit is None else fit, model.slots or most))
     engine = load_engine(
-        folder, capacity=slots, device=device, precision=model.precision, voices=model.voices, steps="graphs"
+        folder,
+        capacity=slots,
+        device=device,
+        precision=model.precision,
+        voices=model.voice_place,
+        codebooks=model.codebooks,
+        steps="graphs",
     )
     found.append(captures(engine))
     found.append(same_sound(engine, folder, device, model))
-    return [*found, *pace(engine, device, None if plan is None or free is None else plan.slots_that_fit(free))]
+    return [*found, *pace(engine, device, fit)]
+
+
+def fitting(plan: MemoryPlan, free: int) -> int:
+    """Slots beside the voices that graphs keep room for, and the scratch slot."""
+    from engine.conditioners import RESIDENT
+
+    return plan.slots_that_fit(free, RESIDENT) - 1
 
 
 def agreement(folder: Path, device: str) -> Finding:
@@ -93,7 +107,14 @@ def same_sound(engine: DsmEngine, folder: Path, device: str, model: ModelSetting
 
     rows = min(PARITY_ROWS, engine.capacity)
     plain = load_engine(
-        folder, capacity=rows, device=device, precision=model.precision, voices=model.voices, steps="plain"
+        folder,
+        capacity=rows,
+        device=device,
+        kernels="torch",
+        precision=model.precision,
+        voices=model.voice_place,
+        codebooks=model.codebooks,
+        steps="plain",
     )
     entries = entries_of(folder)
     want, got = (spoken(each, entries, rows) for each in (plain, engine))
