@@ -136,7 +136,7 @@ class CudaKernels(TorchKernels):
             self._config.generated,
             self._config.card,
         )
-        self.logits = logits[: len(text)]
+        self.logits = logits[: len(text)] if self.keep_logits else None
         return tokens
 
 

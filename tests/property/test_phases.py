@@ -30,10 +30,10 @@ def test_structures_are_those_of_the_headers() -> None:
     assert list(sizes) == [ctypes.sizeof(structure) for structure in device.STRUCTURES]
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     rows=st.integers(1, 6),
-    card=st.one_of(st.integers(1, 40), st.integers(200, 3000)),
+    card=st.one_of(st.integers(1, 40), st.integers(200, 2500)),
     top_k=st.integers(-1, 300),
     heat=st.sampled_from([0.0, 0.3, 1.0, 4.0]),
     coarse=st.booleans(),
@@ -83,7 +83,7 @@ def test_attention(
     assert float((got - want).abs().max()) < 2e-6 * positions**0.5 + 1e-6
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(rows=st.integers(1, 300), ahead=st.integers(0, 3), seed=SEEDS)
 def test_text_machine_from_any_state(rows: int, ahead: int, seed: int) -> None:
     dice, capacity = Dice(seed), rows + 2

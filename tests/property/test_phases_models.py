@@ -48,7 +48,7 @@ def in_kind(weights: W, kind: torch.dtype) -> tuple[W, W]:
     return narrow, moved(narrow, CPU, torch.float32)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     schedule=st.sampled_from([(0,), (0, 1), (0, 1, 2, 2, 2), (0, 0, 1, 1)]),
     widths=st.sampled_from([(16, 16, 16), (8, 24, 16)]),
