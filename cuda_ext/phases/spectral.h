@@ -86,7 +86,7 @@ struct OverlapAdd {  // one block a row; n <= subframes * hop
       for (int i = thread; i < size; i += kThreads)
         samples[size_t(row) * size + i] = (i < n ? line[i] : 0.0f) + summed(row, i);
     } else if (!commit || commit[row]) {
-      for (int i = thread; i < n; i += kThreads) line[i] = i < n - hop ? summed(row, size + i) : 0.0f;
+      for (int i = thread; i < n; i += kThreads) line[i] = summed(row, size + i);
     }
   }
 };
