@@ -21,23 +21,22 @@ void rotate(float* x, const float* cosine, const float* sine, int head_dim) {
 }
 
 // One row's attention in one layer. qkv: [3 * dim], rotated in place; keys, values: the layer's planes of all slots.
-template <bool Half>
-void attend_row(const Backbone& m, int slot, int64_t position, const float* angles, float* qkv, void* keys, void* values,
+template <typename Ring>
+void attend_row(const Backbone& m, int slot, int64_t position, const float* angles, float* qkv, char* keys, char* values,
                 float* scores, float* out) {
-  using Element = typename Ring<Half>::Element;
   const int dim = m.dim, head_dim = dim / m.heads, place = int(position % m.context);
   const int count = int(std::min<int64_t>(position + 1, m.context));
-  const size_t each = ring_elements(m.context, head_dim);
   const float scale = 1.0f / std::sqrt(float(head_dim));
+  int8_t* parts = reinterpret_cast<int8_t*>(scores + ring_places(m.context));
   for (int h = 0; h < m.heads; ++h) {
-    const size_t at = (size_t(slot) * m.heads + h) * each;
-    const Ring<Half> ring{static_cast<Element*>(keys) + at, static_cast<Element*>(values) + at};
+    const size_t at = (size_t(slot) * m.heads + h) * Ring::bytes(m.context, head_dim);
+    const Ring ring(keys + at, values + at, m.context, head_dim);
     float *q = qkv + h * head_dim, *k = q + dim;
     rotate(q, angles, angles + head_dim / 2, head_dim);
     rotate(k, angles, angles + head_dim / 2, head_dim);
-    ring_write(ring, place, head_dim, k, k + dim);
+    ring.write(place, head_dim, k, k + dim);
     for (int i = 0; i < head_dim; i += kLanes) store(q + i, load(q + i) * scale);
-    ring_attend(q, ring, count, head_dim, scores, out + h * head_dim);
+    ring_attend(q, ring, count, head_dim, scores, parts, out + h * head_dim);
   }
 }
 
@@ -48,7 +47,7 @@ extern "C" {
 // Floats of scratch that a step over `rows` rows needs.
 int64_t antiphon_backbone_scratch(const Backbone* m, int32_t rows) {
   const int64_t wide = std::max(3 * m->dim, 2 * m->hidden);
-  return int64_t(rows) * (2 * m->dim + wide + m->dim / m->heads) + m->context + 96;
+  return int64_t(rows) * (2 * m->dim + wide + m->dim / m->heads) + 2 * (m->context + m->dim) + 96;
 }
 
 // x: [rows, dim], embeddings in, normalised hidden states out. kv: [layers, 2, capacity, heads] rings
@@ -68,16 +67,17 @@ void antiphon_backbone(const Backbone* m, int32_t rows, const int32_t* slots, co
       angles[r * head_dim + i] = std::cos(angle);
       angles[r * head_dim + head_dim / 2 + i] = std::sin(angle);
     }
-  const size_t plane = size_t(m->capacity) * heads * ring_elements(m->context, head_dim) * (m->half_cache ? 2 : 4);
+  const auto ring_bytes = m->byte_cache ? ByteRing::bytes : FloatRing::bytes;
+  const size_t plane = size_t(m->capacity) * heads * ring_bytes(m->context, head_dim);
+  const auto attend = m->byte_cache ? attend_row<ByteRing> : attend_row<FloatRing>;
   for (int l = 0; l < m->layer_count; ++l) {
     const Layer& layer = m->layers[l];
     char *keys = static_cast<char*>(kv) + size_t(2 * l) * plane, *values = keys + plane;
     for (int r = 0; r < rows; ++r) rms_norm(x + size_t(r) * dim, layer.norm1, dim, m->norm_eps, normed + size_t(r) * dim);
     linear(layer.qkv, rows, normed, dim, up, wide);
     for (int r = 0; r < rows; ++r)
-      (m->half_cache ? attend_row<true> : attend_row<false>)(*m, slots[r], positions[r], angles + r * head_dim,
-                                                             up + size_t(r) * wide, keys, values, scores,
-                                                             normed + size_t(r) * dim);
+      attend(*m, slots[r], positions[r], angles + r * head_dim, up + size_t(r) * wide, keys, values, scores,
+             normed + size_t(r) * dim);
     linear(layer.out, rows, normed, dim, update, dim);
     for (int r = 0; r < rows; ++r) {
       add(x + size_t(r) * dim, update + size_t(r) * dim, dim);

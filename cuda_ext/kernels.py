@@ -63,7 +63,7 @@ class BackboneStruct(ctypes.Structure):
         ("context", I32),
         ("capacity", I32),
         ("norm_eps", F32),
-        ("half_cache", I32),
+        ("byte_cache", I32),
     ]
 
 
@@ -160,9 +160,10 @@ class ForcedStruct(ctypes.Structure):
     _fields_ = [("text", ctypes.c_void_p), ("audio", ctypes.c_void_p)]
 
 
-def ring_places(context: int) -> int:
-    """Places that a ring of keys takes up in memory (attention.h)."""
-    return -(-context // LANES) * LANES
+def ring_bytes(context: int, head_dim: int, whole: bool) -> int:
+    """Bytes of one head's ring of keys, or of values (attention.h)."""
+    places = -(-context // LANES) * LANES
+    return places * (head_dim + 4 if whole else head_dim * 4)
 
 
 FLOAT_PANELS, HALF_PANELS, FIXED_16, FIXED_8 = 0, 1, 2, 3

@@ -18,7 +18,7 @@ struct Backbone {
   const float* frequencies;  // [head_dim / 2] rope, radians a step
   int32_t layer_count, dim, heads, hidden, context, capacity;
   float norm_eps;
-  int32_t half_cache;  // keys and values in float16
+  int32_t byte_cache;  // keys and values in whole numbers (attention.h)
 };
 
 struct DepthLayer {

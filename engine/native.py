@@ -5,7 +5,7 @@ Rows are computed in a fixed order of arithmetic each, so a row's bits never dep
 - ``float32``: float16 weights stay float16 in memory and are widened exactly; products and sums are float32.
 - ``bfloat16``: as float32 with the matrices rounded to bfloat16: what other machines' arithmetic does to the voice.
 - ``fixed16``: matrix products of 16-bit whole numbers, activations scaled by row and weights by column (``fixed.h``),
-  on the CPU's matrix tiles where it has them; keys and values are float16.
+  on the CPU's matrix tiles where it has them; keys and values are 8-bit.
 - ``int8``: the same with 8-bit weights.
 """
 
@@ -61,7 +61,7 @@ class NativeKernels:
     def __init__(self, model: Checkpoint, capacity: int, max_rows: int, precision: Precision = "float32") -> None:
         self._lib = k.load()
         self.precision = precision
-        self._half_cache = precision in FIXED
+        self._byte_cache = precision in FIXED
         self._config, self._codec_config = model.config, model.codec
         self._embeddings = model.backbone
         self._depth_text = model.depth.text
@@ -71,8 +71,8 @@ class NativeKernels:
         self._depth = self._pack_depth(model)
         self._spectral = self._pack_spectral(model)
         c = model.config.backbone
-        rings = (c.layers, 2, capacity, c.heads, k.ring_places(model.config.context), c.dim // c.heads)
-        self._kv = torch.zeros(rings, dtype=torch.float16 if self._half_cache else torch.float32)
+        each = k.ring_bytes(model.config.context, c.dim // c.heads, self._byte_cache)
+        self._kv = torch.zeros(c.layers, 2, capacity, c.heads, each, dtype=torch.uint8)
         self._history = torch.zeros(capacity, spectral.history_size(model.codec))
         self._scratch = torch.zeros(self._scratch_floats(max_rows))
         self._pointers = (ctypes.c_void_p * max_rows)()
@@ -212,7 +212,7 @@ class NativeKernels:
             for w in model.backbone.layers
         ]
         frequencies = p.floats(rope_frequencies(c.dim // c.heads, model.config.max_period))
-        sizes = (c.layers, c.dim, c.heads, c.hidden, model.config.context, capacity, NORM_EPS, self._half_cache)
+        sizes = (c.layers, c.dim, c.heads, c.hidden, model.config.context, capacity, NORM_EPS, self._byte_cache)
         norm = p.floats(model.backbone.out_norm)
         return k.BackboneStruct(p.array(k.LayerStruct, layers), norm, frequencies, *sizes)
 

@@ -49,7 +49,7 @@ class NativeRunner:
             torch.empty(rows, kernels.text_choices),
             torch.empty(rows, 1 + books, dtype=torch.int64),
         )
-        kernels.logits = torch.empty(rows, books, self._config.card) if kernels.keep_logits else None
+        kernels.logits = torch.zeros(rows, books, self._config.card) if kernels.keep_logits else None
         logits = kernels.logits.data_ptr() if kernels.logits is not None else None
         made = (output.report, output.pcm, output.text_logits, output.tokens)
         outputs = k.OutputsStruct(*(tensor.data_ptr() for tensor in made), logits)

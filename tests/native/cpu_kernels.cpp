@@ -56,13 +56,13 @@ void check_backbone(Dice& dice, int kind) {
   Keeper keeper;
   const Backbone m = random_backbone(dice, keeper, kind);
   const int dim = m.dim;
-  std::vector<uint16_t> kv = rings(m);
+  std::vector<char> kv = rings(m);
   const int rows = dice.whole(1, m.capacity);
   const std::vector<int32_t> slots = dice.distinct<int32_t>(rows, m.capacity);
   std::vector<int64_t> positions = dice.wholes<int64_t>(rows, 0, 2 * m.context);
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> x = dice.normals(size_t(rows) * dim);
-    std::vector<uint16_t> twin = kv;
+    std::vector<char> twin = kv;
     std::vector<float> together = x, scratch(antiphon_backbone_scratch(&m, rows));
     antiphon_backbone(&m, rows, slots.data(), positions.data(), together.data(), kv.data(), scratch.data());
     CHECK(all_finite(together));
@@ -135,7 +135,7 @@ void check_spectral(Dice& dice, int kind) {
 
 struct World {
   std::vector<int64_t> state, history;
-  std::vector<uint16_t> kv;
+  std::vector<char> kv;
   std::vector<float> codec;
 };
 

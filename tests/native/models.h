@@ -86,7 +86,7 @@ Backbone random_backbone(Dice& dice, Keeper& keeper, int kind) {
   m.context = dice.whole(1, 40);
   m.capacity = dice.whole(1, 6);
   m.norm_eps = 1e-8f;
-  m.half_cache = dice.coin();
+  m.byte_cache = dice.coin();
   std::vector<Layer> layers;
   for (int i = 0; i < m.layer_count; ++i) {
     Layer layer{};
@@ -105,9 +105,9 @@ Backbone random_backbone(Dice& dice, Keeper& keeper, int kind) {
 }
 
 // Empty rings of all slots.
-std::vector<uint16_t> rings(const Backbone& m) {
-  const size_t count = size_t(2) * m.layer_count * m.capacity * m.heads * ring_elements(m.context, m.dim / m.heads);
-  return std::vector<uint16_t>(count * (m.half_cache ? 1 : 2));
+std::vector<char> rings(const Backbone& m) {
+  const auto bytes = m.byte_cache ? ByteRing::bytes : FloatRing::bytes;
+  return std::vector<char>(size_t(2) * m.layer_count * m.capacity * m.heads * bytes(m.context, m.dim / m.heads));
 }
 
 Depth random_depth(Dice& dice, Keeper& keeper, int kind, int books, int main_dim) {
