@@ -8,7 +8,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: install say serve test check format lint types tests test-long bench clean
+.PHONY: install say serve test check format lint types tests test-long gpu gpu-tests bench clean
 .DEFAULT_GOAL := check
 
 .venv/installed: pyproject.toml constraints.txt
@@ -51,8 +51,16 @@ tests: .venv/installed-test
 test-long: .venv/installed-test
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m long --timeout 7200
 
+gpu: .venv/installed-test
+	$(BIN)/python -m tests.bench.gpu --json gpu.json
+
+gpu-tests: .venv/installed-test
+	$(BIN)/pytest -m gpu
+
 bench: .venv/installed-test
-	$(BIN)/antiphon bench
+	mkdir -p bench-results
+	$(BIN)/python -m tests.bench.step --json bench-results/step.json --plot bench-results/step.png
+	$(BIN)/antiphon bench --json bench-results/live.json
 
 clean:
 	rm -rf .venv build out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

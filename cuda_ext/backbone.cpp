@@ -4,28 +4,12 @@
 #include <cmath>
 
 #include "attention.h"
-#include "linear.h"
+#include "model.h"
 #include "norm.h"
-#include "sampling.h"
 
 using namespace antiphon;
 
 namespace {
-
-struct Layer {
-  const float* norm1;  // [dim]
-  Linear qkv, out;
-  const float* norm2;
-  Linear up, down;  // up: [2 * hidden], down: [dim]
-};
-
-struct Backbone {
-  const Layer* layers;
-  const float* out_norm;
-  const float* frequencies;  // [head_dim / 2] rope, radians a step
-  int32_t layer_count, dim, heads, hidden, context, capacity;
-  float norm_eps;
-};
 
 // moshi modules/rope.py: interleaved pairs, float32.
 void rotate(float* x, const float* cosine, const float* sine, int head_dim) {
@@ -36,6 +20,26 @@ void rotate(float* x, const float* cosine, const float* sine, int head_dim) {
   }
 }
 
+// One row's attention in one layer. qkv: [3 * dim], rotated in place; keys, values: the layer's planes of all slots.
+template <typename Ring>
+void attend_row(const Backbone& m, int slot, int64_t position, const float* angles, float* qkv, char* keys, char* values,
+                float* scores, float* out) {
+  const int dim = m.dim, head_dim = dim / m.heads, place = int(position % m.context);
+  const int count = int(std::min<int64_t>(position + 1, m.context));
+  const float scale = 1.0f / std::sqrt(float(head_dim));
+  int8_t* parts = reinterpret_cast<int8_t*>(scores + ring_places(m.context));
+  for (int h = 0; h < m.heads; ++h) {
+    const size_t at = (size_t(slot) * m.heads + h) * Ring::bytes(m.context, head_dim);
+    const Ring ring(keys + at, values + at, m.context, head_dim);
+    float *q = qkv + h * head_dim, *k = q + dim;
+    rotate(q, angles, angles + head_dim / 2, head_dim);
+    rotate(k, angles, angles + head_dim / 2, head_dim);
+    ring.write(place, head_dim, k, k + dim);
+    for (int i = 0; i < head_dim; i += kLanes) store(q + i, load(q + i) * scale);
+    ring_attend(q, ring, count, head_dim, scores, parts, out + h * head_dim);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -43,14 +47,14 @@ extern "C" {
 // Floats of scratch that a step over `rows` rows needs.
 int64_t antiphon_backbone_scratch(const Backbone* m, int32_t rows) {
   const int64_t wide = std::max(3 * m->dim, 2 * m->hidden);
-  return int64_t(rows) * (2 * m->dim + wide + m->dim / m->heads) + m->context + 64;
+  return int64_t(rows) * (2 * m->dim + wide + m->dim / m->heads) + 2 * (m->context + m->dim) + 96;
 }
 
-// x: [rows, dim], embeddings in, normalised hidden states out. kv: [layers, 2, capacity, heads, context, head_dim].
-// A row writes its key and value at positions[row] % context of its slot and attends to all that are there.
+// x: [rows, dim], embeddings in, normalised hidden states out. kv: [layers, 2, capacity, heads] rings
+// (attention.h). A row writes its key and value at positions[row] % context of its slot and attends to all that are there.
 void antiphon_backbone(const Backbone* m, int32_t rows, const int32_t* slots, const int64_t* positions, float* x,
-                       float* kv, float* scratch) {
-  const int dim = m->dim, heads = m->heads, head_dim = dim / heads, hidden = m->hidden, context = m->context;
+                       void* kv, float* scratch) {
+  const int dim = m->dim, heads = m->heads, head_dim = dim / heads, hidden = m->hidden;
   const int wide = std::max(3 * dim, 2 * hidden);
   float* normed = scratch;
   float* update = normed + size_t(rows) * dim;
@@ -63,29 +67,17 @@ void antiphon_backbone(const Backbone* m, int32_t rows, const int32_t* slots, co
       angles[r * head_dim + i] = std::cos(angle);
       angles[r * head_dim + head_dim / 2 + i] = std::sin(angle);
     }
-  const size_t ring = size_t(context) * head_dim, plane = size_t(m->capacity) * heads * ring;
-  const float scale = 1.0f / std::sqrt(float(head_dim));
+  const auto ring_bytes = m->byte_cache ? ByteRing::bytes : FloatRing::bytes;
+  const size_t plane = size_t(m->capacity) * heads * ring_bytes(m->context, head_dim);
+  const auto attend = m->byte_cache ? attend_row<ByteRing> : attend_row<FloatRing>;
   for (int l = 0; l < m->layer_count; ++l) {
     const Layer& layer = m->layers[l];
-    float* keys = kv + size_t(2 * l) * plane;
-    float* values = keys + plane;
+    char *keys = static_cast<char*>(kv) + size_t(2 * l) * plane, *values = keys + plane;
     for (int r = 0; r < rows; ++r) rms_norm(x + size_t(r) * dim, layer.norm1, dim, m->norm_eps, normed + size_t(r) * dim);
     linear(layer.qkv, rows, normed, dim, up, wide);
-    for (int r = 0; r < rows; ++r) {
-      const int place = int(positions[r] % context);
-      const int count = int(std::min<int64_t>(positions[r] + 1, context));
-      float* qkv = up + size_t(r) * wide;
-      for (int h = 0; h < heads; ++h) {
-        const size_t head = (size_t(slots[r]) * heads + h) * ring;
-        float* q = qkv + h * head_dim;
-        float* k = q + dim;
-        rotate(q, angles + r * head_dim, angles + r * head_dim + head_dim / 2, head_dim);
-        rotate(k, angles + r * head_dim, angles + r * head_dim + head_dim / 2, head_dim);
-        std::memcpy(keys + head + size_t(place) * head_dim, k, sizeof(float) * head_dim);
-        std::memcpy(values + head + size_t(place) * head_dim, k + dim, sizeof(float) * head_dim);
-        attend(q, keys + head, values + head, count, head_dim, scale, scores, normed + size_t(r) * dim + h * head_dim);
-      }
-    }
+    for (int r = 0; r < rows; ++r)
+      attend(*m, slots[r], positions[r], angles + r * head_dim, up + size_t(r) * wide, keys, values, scores,
+             normed + size_t(r) * dim);
     linear(layer.out, rows, normed, dim, update, dim);
     for (int r = 0; r < rows; ++r) {
       add(x + size_t(r) * dim, update + size_t(r) * dim, dim);
@@ -99,14 +91,19 @@ void antiphon_backbone(const Backbone* m, int32_t rows, const int32_t* slots, co
   for (int r = 0; r < rows; ++r) rms_norm(x + size_t(r) * dim, m->out_norm, dim, m->norm_eps, x + size_t(r) * dim);
 }
 
-// Whether the CPU's matrix tiles can be used by this process; asks the kernel for them.
+// Whether the CPU's matrix tiles can be used by this process; asks the operating system for them.
 int32_t antiphon_tiles() {
 #ifdef ANTIPHON_TILES
-  return request_tiles() ? 1 : 0;
-#else
-  return 0;
+  if (request_tiles()) {
+    whole_products = kByTiles;
+    return 1;
+  }
 #endif
+  return 0;
 }
+
+// The most that products of whole numbers may use from now on (Products); without it, the best there is.
+void antiphon_limit_products(int32_t products) { whole_products = products; }
 
 // y: [rows, panels * 16].
 void antiphon_linear(const Linear* l, int32_t rows, const float* x, int32_t ldx, float* y, int32_t ldy) {

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("backbone.cpp", "depth.cpp", "spectral.cpp")
+SOURCES = ("backbone.cpp", "depth.cpp", "spectral.cpp", "frame.cpp")
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -26,6 +26,8 @@ FLAGS = (
     "-Wextra",
     "-Wno-psabi",
     "-Wno-maybe-uninitialized",
+    "-Wno-uninitialized",
+    "-pthread",
     "-shared",
     "-fPIC",
 )
@@ -87,7 +89,9 @@ def _cache_folder() -> Path:
 
 def _key(cxx: str) -> str:
     digest = hashlib.sha256()
-    for name in sorted(path.name for path in folder().iterdir() if path.suffix in {".cpp", ".h"}):
+    for name in sorted(
+        str(path.relative_to(folder())) for path in folder().rglob("*") if path.suffix in {".cpp", ".h"}
+    ):
         digest.update(name.encode() + b"\0" + (folder() / name).read_bytes())
     version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     digest.update(version.stdout.encode() + repr(FLAGS).encode() + _cpu_flags().encode())

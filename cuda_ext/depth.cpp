@@ -4,31 +4,10 @@
 #include <cmath>
 
 #include "attention.h"
-#include "linear.h"
+#include "model.h"
 #include "norm.h"
-#include "sampling.h"
 
 using namespace antiphon;
-
-namespace {
-
-struct DepthLayer {
-  const float *norm1, *norm2;               // [dim], shared by all codebooks
-  const Linear *qkv, *out, *up, *down;      // one a weight set
-};
-
-struct Depth {
-  const DepthLayer* layers;
-  const Linear* inputs;                     // one a weight set: [main_dim] -> [dim]
-  const Linear* heads_out;                  // one a codebook: [dim] -> [card]
-  const float* const* embeddings;           // one for each codebook but the last: [card + 1, dim]
-  const float* const* norms;                // null, or one a codebook: [dim]
-  const int32_t* schedule;                  // codebook -> weight set
-  int32_t layer_count, dim, heads, hidden, codebooks, card, main_dim;
-  float norm_eps;
-};
-
-}  // namespace
 
 extern "C" {
 

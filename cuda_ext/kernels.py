@@ -30,6 +30,7 @@ class LinearStruct(ctypes.Structure):
         ("panels", I32),
         ("kind", I32),
         ("outputs", I32),
+        ("scales", FLOATS),
     ]
 
 
@@ -62,6 +63,7 @@ class BackboneStruct(ctypes.Structure):
         ("context", I32),
         ("capacity", I32),
         ("norm_eps", F32),
+        ("byte_cache", I32),
     ]
 
 
@@ -128,9 +130,48 @@ class SpectralStruct(ctypes.Structure):
     ]
 
 
-FLOAT_PANELS, HALF_PANELS, HALF_TILES = 0, 1, 2
-"""``Kind`` of linear.h."""
-TILE_INPUTS = 32
+class TablesStruct(ctypes.Structure):
+    _fields_ = [("main", FLOATS), ("second", FLOATS)]
+
+
+class FrameStruct(ctypes.Structure):
+    """frame.cpp ``Frame``"""
+
+    _fields_ = [
+        ("backbone", ctypes.POINTER(BackboneStruct)),
+        ("text_head", ctypes.POINTER(LinearStruct)),
+        ("depth", ctypes.POINTER(DepthStruct)),
+        ("spectral", ctypes.POINTER(SpectralStruct)),
+        ("audio", FLOATS),
+        ("text", TablesStruct),
+        ("depth_text", TablesStruct),
+        *((name, ctypes.c_void_p) for name in ("state", "tokens", "begins", "entries", "history", "whole", "real")),
+        *((name, ctypes.c_void_p) for name in ("base", "kv", "codec", "delays")),
+        *((name, I32) for name in ("text_card", "codebooks", "card", "max_delay", "delay_steps", "tail", "warm_up")),
+        *((name, I32) for name in ("padding", "ahead", "token_ring", "entry_ring", "samples")),
+    ]
+
+
+class OutputsStruct(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("report", "pcm", "text_logits", "tokens", "audio_logits")]
+
+
+class ForcedStruct(ctypes.Structure):
+    _fields_ = [("text", ctypes.c_void_p), ("audio", ctypes.c_void_p)]
+
+
+def ring_bytes(context: int, head_dim: int, whole: bool) -> int:
+    """Bytes of one head's ring of keys, or of values (attention.h)."""
+    places = -(-context // LANES) * LANES
+    return places * (head_dim + 4 if whole else head_dim * 4)
+
+
+FLOAT_PANELS, HALF_PANELS, FIXED_16, FIXED_8 = 0, 1, 2, 3
+"""``Kind`` of matrix.h."""
+PLAINLY, BY_DOTS, BY_TILES = 0, 1, 2
+"""``Products`` of tile.h."""
+FIXED_INPUTS = 64
+FIXED_LARGEST = {FIXED_16: 32639, FIXED_8: 127}
 
 
 @dataclass(slots=True)
@@ -138,12 +179,15 @@ class Packer:
     """Copies weights into the kernels' layout and holds them."""
 
     kept: list[object]
-    tiles: bool
+    kind: int | None
+    """Of the matrices; None: float16 weights stay float16, others become float32."""
+
+    rounded: torch.dtype | None = None
+    """What matrices are rounded to first."""
 
     @classmethod
-    def empty(cls, tiles: bool = False) -> Packer:
-        """``tiles``: matrices for the CPU's matrix unit, in float16 (see tile.h)."""
-        return cls([], tiles)
+    def empty(cls, kind: int | None = None, rounded: torch.dtype | None = None) -> Packer:
+        return cls([], kind, rounded)
 
     def floats(self, values: Tensor) -> int:
         """Address of a contiguous float32 copy."""
@@ -152,13 +196,19 @@ class Packer:
         return copy.data_ptr()
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> LinearStruct:
-        """weight: [n, k]. float16 weights stay float16 (exact); others become float32, or float16 for tiles."""
+        """weight: [n, k]"""
         n, k = weight.shape
         panels = -(-n // LANES)
-        if self.tiles:
-            kind, packed = HALF_TILES, _tiles(weight, panels)
-        else:
+        if self.rounded is not None:
+            weight = weight.to(self.rounded)
+        kind = self.kind
+        if kind is None:
             kind = HALF_PANELS if weight.dtype == torch.float16 else FLOAT_PANELS
+        scales_at = None
+        if kind in FIXED_LARGEST:
+            packed, scales = _fixed(weight, panels, kind)
+            scales_at = self.floats(scales)
+        else:
             packed = _panels(weight, panels, torch.float16 if kind == HALF_PANELS else torch.float32)
         self.kept.append(packed)
         bias_at = None
@@ -166,7 +216,7 @@ class Packer:
             wide = torch.zeros(panels * LANES)
             wide[:n] = bias
             bias_at = self.floats(wide)
-        return LinearStruct(packed.data_ptr(), bias_at, k, panels, kind, n)
+        return LinearStruct(packed.data_ptr(), bias_at, k, panels, kind, n, scales_at)
 
     def array(self, kind: type[ctypes.Structure], items: Sequence[object]) -> ctypes.Array[ctypes.Structure]:
         block = (kind * len(items))(*cast(Sequence[Any], items))
@@ -192,13 +242,19 @@ def _panels(weight: Tensor, panels: int, dtype: torch.dtype) -> Tensor:
     return padded.view(panels, LANES, k).transpose(1, 2).contiguous()
 
 
-def _tiles(weight: Tensor, panels: int) -> Tensor:
-    """float16 [panels, k / 32, 16 pairs of inputs, 16 columns, 2]"""
+def _fixed(weight: Tensor, panels: int, kind: int) -> tuple[Tensor, Tensor]:
+    """int8 [panels, k / 64, parts, 16 groups of inputs, 16 columns, 4] and the columns' scales, [panels * 16]."""
     n, k = weight.shape
-    blocks = -(-k // TILE_INPUTS)
-    padded = torch.zeros(panels * LANES, blocks * TILE_INPUTS, dtype=torch.float16)
+    blocks = -(-k // FIXED_INPUTS)
+    padded = torch.zeros(panels * LANES, blocks * FIXED_INPUTS, dtype=torch.float64)
     padded[:n, :k] = weight
-    return padded.view(panels, LANES, blocks, TILE_INPUTS // 2, 2).permute(0, 2, 3, 1, 4).contiguous()
+    scales = padded.abs().amax(dim=1).clamp(min=1e-30) / FIXED_LARGEST[kind]
+    whole = (padded / scales[:, None]).round().to(torch.int32)
+    high = (whole + 128) >> 8
+    parts = [high, whole - (high << 8)] if kind == FIXED_16 else [whole]
+    shape = (panels, LANES, blocks, FIXED_INPUTS // 4, 4)
+    tiles = [part.to(torch.int8).view(shape).permute(0, 2, 3, 1, 4) for part in parts]
+    return torch.stack(tiles, dim=2).contiguous(), scales.float()
 
 
 @functools.cache
@@ -219,6 +275,10 @@ def load() -> ctypes.CDLL:
         "antiphon_backbone_scratch": (I64, [pointer, I32]),
         "antiphon_backbone": (None, [pointer, I32, pointer, pointer, pointer, pointer, pointer]),
         "antiphon_tiles": (I32, []),
+        "antiphon_limit_products": (None, [I32]),
+        "antiphon_stage": (pointer, [I32]),
+        "antiphon_stage_close": (None, [pointer]),
+        "antiphon_frame": (None, [pointer, pointer, I32, pointer, pointer, pointer]),
         "antiphon_linear": (None, [pointer, I32, pointer, I32, pointer, I32]),
         "antiphon_sample": (None, [I32, pointer, I32, I32, pointer, U32, pointer]),
         "antiphon_depth_scratch": (I64, [pointer, I32]),
@@ -231,4 +291,5 @@ def load() -> ctypes.CDLL:
         function = getattr(lib, name)
         function.restype = result
         function.argtypes = arguments
+    lib.antiphon_tiles()
     return lib

@@ -2,24 +2,7 @@
 // Each output is one chain of multiply-adds over k = 0, 1, ..., so a row's result depends on that row alone: neither on
 // how many rows there are nor on its place among them.
 #pragma once
-#include "vector.h"
-
-namespace antiphon {
-
-enum Kind : int32_t { kFloat = 0, kHalf = 1, kTiles = 2 };  // float32 panels, float16 panels, float16 tiles (tile.h)
-
-struct Linear {
-  const void* weight;  // packed panels
-  const float* bias;   // [panels * 16] or null
-  int32_t inputs;      // k
-  int32_t panels;      // ceil(n / 16)
-  int32_t kind;        // Kind
-  int32_t outputs;     // n
-};
-
-}  // namespace antiphon
-
-#include "tile.h"
+#include "fixed.h"
 
 namespace antiphon {
 
@@ -72,9 +55,8 @@ inline void linear_panels(const Linear& l, int rows, const float* x, int ldx, fl
 
 // x: [rows, >= inputs] with row stride ldx; y: [rows, panels * 16] with row stride ldy, written to full panels.
 inline void linear(const Linear& l, int rows, const float* x, int ldx, float* y, int ldy) {
-#ifdef ANTIPHON_TILES
-  if (l.kind == kTiles) return tile_linear(l, rows, x, ldx, y, ldy);
-#endif
+  if (l.kind == kFixed16) return fixed_linear<true>(l, rows, x, ldx, y, ldy);
+  if (l.kind == kFixed8) return fixed_linear<false>(l, rows, x, ldx, y, ldy);
   if (l.kind == kHalf) linear_panels<true>(l, rows, x, ldx, y, ldy);
   else linear_panels<false>(l, rows, x, ldx, y, ldy);
 }

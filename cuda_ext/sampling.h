@@ -27,6 +27,30 @@ inline uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint
   return c0;
 }
 
+// The same for the counters c0[0..n), all else equal; n is rounded up to 8.
+inline void philox_many(uint64_t key, const int32_t* c0, int n, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t* out) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  const __m512i a_by = _mm512_set1_epi64(0xD2511F53u), b_by = _mm512_set1_epi64(0xCD9E8D57u);
+  for (int i = 0; i < n; i += 8) {
+    __m512i x0 = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(c0 + i)));
+    __m512i x1 = _mm512_set1_epi64(c1), x2 = _mm512_set1_epi64(c2), x3 = _mm512_set1_epi64(c3);
+    uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
+    for (int round = 0; round < 10; ++round) {  // products read the low words alone, so high ones may be anything
+      const __m512i a = _mm512_mul_epu32(a_by, x0), b = _mm512_mul_epu32(b_by, x2);
+      x0 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(b, 32), x1), _mm512_set1_epi64(k0));
+      x1 = b;
+      x2 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(a, 32), x3), _mm512_set1_epi64(k1));
+      x3 = a;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_cvtepi64_epi32(x0));
+  }
+#else
+  for (int i = 0; i < n; ++i) out[i] = philox(key, uint32_t(c0[i]), c1, c2, c3);
+#endif
+}
+
 inline int arg_max(const float* x, int n) {
   int best = 0;
   for (int i = 1; i < n; ++i)
@@ -66,7 +90,8 @@ inline int sample(const float* logits, int n, const Draw& d, uint32_t codebook) 
   if (d.temperature <= 0.0f) return arg_max(logits, n);
   alignas(64) static thread_local int32_t keys[kMaxCard];
   alignas(64) static thread_local float noise[kMaxCard];
-  static thread_local int32_t token[kMaxCard];
+  alignas(64) static thread_local int32_t token[kMaxCard + kLanes];
+  alignas(64) static thread_local uint32_t words[kMaxCard + kLanes];
   const int padded = (n + kLanes - 1) / kLanes * kLanes;
   for (int i = 0; i < n; ++i) keys[i] = ordered(logits[i]);
   for (int i = n; i < padded; ++i) keys[i] = INT32_MIN;
@@ -76,8 +101,8 @@ inline int sample(const float* logits, int n, const Draw& d, uint32_t codebook) 
     token[count] = i;
     count += keys[i] >= bound;
   }
-  for (int i = 0; i < count; ++i)
-    noise[i] = (float(philox(d.seed, uint32_t(token[i]), codebook, d.step, d.generation) >> 9) + 0.5f) * 1.1920929e-7f;
+  philox_many(d.seed, token, count, codebook, d.step, d.generation, words);
+  for (int i = 0; i < count; ++i) noise[i] = (float(words[i] >> 9) + 0.5f) * 1.1920929e-7f;
   for (int i = count; i % kLanes; ++i) noise[i] = 0.5f;
   for (int i = 0; i < count; i += kLanes) store(noise + i, -vlog(-vlog(load(noise + i))));
   const float inverse = 1.0f / d.temperature;

@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "linear.h"
+#include "model.h"
 #include "norm.h"
 
 using namespace antiphon;
 
 namespace {
-
-struct Block {                 // causal ConvNeXt block
-  const float* taps;           // [kernel, dim], oldest first
-  const float* taps_bias;      // [dim]
-  const float *norm, *norm_bias;
-  Linear up, down;
-  const float* gamma;          // [dim]
-};
-
-struct Spectral {
-  const Block *frame_blocks, *sub_blocks;
-  const float* const* codebooks;         // [bins, latent]
-  Linear project, expand, head;          // latent -> frame_dim, frame_dim -> subframes * dim, dim -> 2 * (fft / 2 + 1)
-  const float *norm, *norm_bias;         // before the head
-  const float* window;                   // [fft], the gain included
-  const float *stage1, *twiddle, *stage2;  // inverse FFT tables, see inverse_fft
-  int32_t codebook_count, latent, frame_dim, frame_hidden, frame_layers, frame_kernel;
-  int32_t subframes, dim, hidden, layers, kernel, fft, hop, radix1, radix2;
-  float log_magnitude_max, block_eps, head_eps;
-};
 
 // rows: [rows, time, dim] in place; history: per row [kernel - 1, dim], the inputs before.
 void conv_block(const Block& b, int rows, int time, int dim, int hidden, int kernel, float eps, float* const* history,
@@ -66,42 +46,56 @@ void conv_block(const Block& b, int rows, int time, int dim, int hidden, int ker
 }
 
 // Inverse real FFT of n = radix1 * radix2 points by Cooley and Tukey in two dense stages; time n2 is the inner loop.
-// k = k1 + radix1 * k2, t = radix2 * t1 + t2. stage1: [k2, t2] e^(2 pi i k2 t2 / radix2); twiddle: [k1, t2]
-// e^(2 pi i k1 t2 / n); stage2: [t1, k1] e^(2 pi i k1 t1 / radix1); each as (cosine row, sine row) of lanes(radix2)
-// floats (stage2: scalar pairs). spectrum: (real[n / 2 + 1], imag[n / 2 + 1]). out: [n], not divided by n.
+// k = k1 + radix1 * k2, t = radix2 * t1 + t2. The output is real, so columns k1 and radix1 - k1 of the first stage are
+// conjugates: half of them are computed, and those that stand for two carry the factor 2 in their twiddles.
+// stage1: [k2, t2] e^(2 pi i k2 t2 / radix2); twiddle: [k1, t2] e^(2 pi i k1 t2 / n); stage2: [t1, k1]
+// e^(2 pi i k1 t1 / radix1); each as (cosine row, sine row) of lanes(radix2) floats (stage2: scalar pairs).
+// spectrum: (real[n / 2 + 1], imag[n / 2 + 1]). out: [n], not divided by n. V: vectors a lane row.
+template <int V>
 void inverse_fft(const Spectral& m, const float* real, const float* imag, float* work, float* out) {
-  const int n = m.fft, r1 = m.radix1, r2 = m.radix2, lanes = (r2 + kLanes - 1) / kLanes * kLanes;
-  float *yr = work, *yi = work + size_t(r1) * lanes;
-  for (int k1 = 0; k1 < r1; ++k1) {
-    for (int i = 0; i < lanes; i += kLanes) {
-      v16 ar{}, ai{};
-      for (int k2 = 0; k2 < r2; ++k2) {
-        const int k = k1 + r1 * k2, mirror = n - k;
-        const bool upper = k > n / 2;
-        const float xr = real[upper ? mirror : k];
-        const float xi = k == 0 || k == n / 2 ? 0.0f : upper ? -imag[mirror] : imag[k];
-        const v16 c = load(m.stage1 + size_t(2 * k2) * lanes + i), s = load(m.stage1 + size_t(2 * k2 + 1) * lanes + i);
-        ar = c * xr + ar;
-        ar = s * -xi + ar;
-        ai = s * xr + ai;
-        ai = c * xi + ai;
+  constexpr int lanes = V * kLanes, T = 4;
+  const int n = m.fft, r1 = m.radix1, r2 = m.radix2, half = r1 / 2;
+  float *yr = work, *yi = work + size_t(half + 1) * lanes;
+  for (int k1 = 0; k1 <= half; ++k1) {
+    v16 cr[V]{}, si[V]{}, sr[V]{}, ci[V]{};
+    for (int k2 = 0; k2 < r2; ++k2) {
+      const int k = k1 + r1 * k2, mirror = n - k;
+      const bool upper = k > n / 2;
+      const float xr = real[upper ? mirror : k];
+      const float xi = k == 0 || k == n / 2 ? 0.0f : upper ? -imag[mirror] : imag[k];
+      for (int v = 0; v < V; ++v) {
+        const v16 c = load(m.stage1 + size_t(2 * k2) * lanes + v * kLanes);
+        const v16 s = load(m.stage1 + size_t(2 * k2 + 1) * lanes + v * kLanes);
+        cr[v] = c * xr + cr[v];
+        si[v] = s * xi + si[v];
+        sr[v] = s * xr + sr[v];
+        ci[v] = c * xi + ci[v];
       }
-      const v16 c = load(m.twiddle + size_t(2 * k1) * lanes + i), s = load(m.twiddle + size_t(2 * k1 + 1) * lanes + i);
-      store(yr + size_t(k1) * lanes + i, ar * c - ai * s);
-      store(yi + size_t(k1) * lanes + i, ar * s + ai * c);
+    }
+    for (int v = 0; v < V; ++v) {
+      const v16 ar = cr[v] - si[v], ai = sr[v] + ci[v];
+      const v16 c = load(m.twiddle + size_t(2 * k1) * lanes + v * kLanes);
+      const v16 s = load(m.twiddle + size_t(2 * k1 + 1) * lanes + v * kLanes);
+      store(yr + size_t(k1) * lanes + v * kLanes, ar * c - ai * s);
+      store(yi + size_t(k1) * lanes + v * kLanes, ar * s + ai * c);
     }
   }
-  alignas(64) float line[256];
-  for (int t1 = 0; t1 < r1; ++t1) {
-    for (int i = 0; i < lanes; i += kLanes) {
-      v16 acc{};
-      for (int k1 = 0; k1 < r1; ++k1) {
-        acc = load(yr + size_t(k1) * lanes + i) * m.stage2[2 * (t1 * r1 + k1)] + acc;
-        acc = load(yi + size_t(k1) * lanes + i) * -m.stage2[2 * (t1 * r1 + k1) + 1] + acc;
+  alignas(64) float line[lanes];
+  for (int t1 = 0; t1 < r1; t1 += T) {
+    v16 acc[T][V]{};
+    for (int k1 = 0; k1 <= half; ++k1)
+      for (int v = 0; v < V; ++v) {
+        const v16 a = load(yr + size_t(k1) * lanes + v * kLanes), b = load(yi + size_t(k1) * lanes + v * kLanes);
+        for (int t = 0; t < T; ++t) {
+          const float* turn = m.stage2 + 2 * ((t1 + t < r1 ? t1 + t : t1) * r1 + k1);
+          acc[t][v] = a * turn[0] + acc[t][v];
+          acc[t][v] = b * -turn[1] + acc[t][v];
+        }
       }
-      store(line + i, acc);
+    for (int t = 0; t < T && t1 + t < r1; ++t) {
+      for (int v = 0; v < V; ++v) store(line + v * kLanes, acc[t][v]);
+      std::memcpy(out + size_t(t1 + t) * r2, line, sizeof(float) * r2);
     }
-    std::memcpy(out + size_t(t1) * r2, line, sizeof(float) * r2);
   }
 }
 
@@ -127,6 +121,7 @@ void antiphon_spectral(const Spectral* m, int32_t rows, const int32_t* slots, co
                        float* pcm, float* scratch, float** history) {
   const int fd = m->frame_dim, dim = m->dim, sub = m->subframes, n = m->fft, hop = m->hop, bins = n / 2 + 1;
   const int64_t size = antiphon_spectral_history(m);
+  const auto invert = n / m->radix1 <= kLanes ? inverse_fft<1> : n / m->radix1 <= 2 * kLanes ? inverse_fft<2> : inverse_fft<4>;
   float* latent = scratch;
   float* frame = latent + size_t(rows) * m->latent;
   float* frame_normed = frame + size_t(rows) * fd;
@@ -176,7 +171,7 @@ void antiphon_spectral(const Spectral* m, int32_t rows, const int32_t* slots, co
         store(real + i, magnitude * c);
         store(imag + i, magnitude * s);
       }
-      inverse_fft(*m, real, imag, work, wave);
+      invert(*m, real, imag, work, wave);
       for (int i = 0; i < n; i += kLanes) store(overlap + i, load(wave + i) * load(m->window + i) + load(overlap + i));
       std::memcpy(pcm + (size_t(r) * sub + j) * hop, overlap, sizeof(float) * hop);
       std::memmove(overlap, overlap + hop, sizeof(float) * (n - hop));

@@ -35,6 +35,28 @@ inline float half_to_float(uint16_t h) {  // IEEE 754 binary16, exact
   return out;
 }
 
+inline uint16_t float_to_half(float x) {  // to nearest, ties to even; too large becomes infinite
+#if defined(__F16C__)
+  return uint16_t(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint16_t sign = uint16_t(bits >> 16 & 0x8000u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return uint16_t(sign | 0x7e00u);
+  if (bits >= 0x477ff000u) return uint16_t(sign | 0x7c00u);
+  if (bits < 0x38800000u) {  // subnormal: the sum rounds at 2^-24
+    float magnitude;
+    std::memcpy(&magnitude, &bits, 4);
+    magnitude += 0.5f;
+    std::memcpy(&bits, &magnitude, 4);
+    return uint16_t(sign | (bits - 0x3f000000u));
+  }
+  bits += 0xc8000000u + 0xfffu + (bits >> 13 & 1u);
+  return uint16_t(sign | bits >> 13);
+#endif
+}
+
 inline v16 load_half(const uint16_t* p) {
 #if defined(__AVX512F__)
   return (v16)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -54,16 +76,39 @@ inline v16 load_half(const uint16_t* p) {
 
 // A fixed tree: lanes 8 apart, then 4, 2, 1.
 inline float sum(v16 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)v);
+#else
   float a[16];
   store(a, v);
   for (int width = 8; width; width >>= 1)
     for (int i = 0; i < width; ++i) a[i] += a[i + width];
   return a[0];
+#endif
+}
+
+inline float largest(v16 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)v);
+#else
+  float top = v[0];
+  for (int i = 1; i < kLanes; ++i) top = v[i] > top ? v[i] : top;
+  return top;
+#endif
 }
 
 inline v16 round_to_even(v16 x) {  // |x| < 2^22
   const v16 magic = splat(12582912.0f);
   return (x + magic) - magic;
+}
+
+inline v16i nearest(v16 x) {  // ties to even; |x| < 2^22. What made x is rounded first: no multiply-add reaches into it.
+#if defined(__AVX512F__)
+  return (v16i)_mm512_cvtps_epi32((__m512)x);
+#else
+  asm("" : "+m"(x));
+  return __builtin_convertvector(round_to_even(x), v16i);
+#endif
 }
 
 inline v16 vexp(v16 x) {  // Cephes expf; relative error below 2e-7

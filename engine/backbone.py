@@ -5,14 +5,38 @@ The oracle of ``cuda_ext/backbone.cpp``, and the path on CUDA.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.config import ZERO, ModelConfig, TransformerConfig
-from engine.language import BackboneWeights, CrossWeights, TextTables
+from engine.language import BackboneWeights, TextTables
 from engine.layers import attend, feed_forward, linear, norm, residual, rope_frequencies, rotate, sin_embedding
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the rows of a step may attend to in a table of keys and values."""
+
+    index: Tensor | None
+    """int64 [rows]: the row of the table; None: there is one row in each."""
+    count: Tensor
+    """int64 [rows]: positions that count, the first ones."""
+    valid: Tensor | None
+    """bool [rows, positions]: the same; None: all count."""
+
+
+Attention = Callable[[Tensor, Tensor, Tensor, Seen], Tensor]
+"""q [rows, heads, head_dim], keys and values [table, heads, positions, head_dim] -> as q."""
+
+
+def gathered(q: Tensor, keys: Tensor, values: Tensor, seen: Seen) -> Tensor:
+    """Attention of torch, over copies of the rows' keys and values."""
+    if seen.index is None:
+        return attend(q, keys, values, seen.valid)
+    return attend(q, keys[seen.index], values[seen.index], seen.valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +50,11 @@ class Heard:
     length: Tensor
     """int64 [rows]: positions that the row's voice has."""
 
-    def at(self, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys and values [rows, heads, positions, head_dim], and bool [rows, positions]: which of them count."""
-        table = self.keys_values[:, layer]
+    def seen(self) -> Seen:
         if self.voice is None:
-            return table[:, 0], table[:, 1], None
-        inside = torch.arange(table.shape[3], device=table.device) < self.length[:, None]
-        return table[self.voice, 0], table[self.voice, 1], inside
+            return Seen(None, self.length, None)
+        positions = torch.arange(self.keys_values.shape[4], device=self.keys_values.device)
+        return Seen(self.voice, self.length, positions < self.length[:, None])
 
 
 def embed_text(tables: TextTables, tokens: Tensor, text_card: int) -> Tensor:
@@ -64,6 +86,7 @@ def step(
     slots: Tensor,
     position: Tensor,
     heard: Heard | None = None,
+    attention: Attention = gathered,
 ) -> Tensor:
     """x: [rows, dim] embeddings; kv: [layers, 2, capacity, heads, context, head_dim], written in place;
     slots, position: int64 [rows] -> normalised hidden states [rows, dim]."""
@@ -73,32 +96,31 @@ def step(
     angle = position.float()[:, None] * rope_frequencies(dim // heads, c.max_period, x.device)
     rotary, interleaved = "rope" in c.positions, c.positions != "rope_concat"
     place = position % context
-    valid = torch.arange(context, device=x.device) < (position[:, None] + 1).clamp(max=context)
+    count = (position + 1).clamp(max=context)
+    ring = Seen(slots, count, torch.arange(context, device=x.device) < count[:, None])
+    voices = None if heard is None else heard.seen()
     for index, layer in enumerate(weights.layers):
         q, k, v = linear(norm(x, layer.norm1, c.norm), layer.qkv).view(rows, 3, heads, -1).unbind(1)
         if rotary:
             q, k = rotate(q, angle, interleaved), rotate(k, angle, interleaved)
         kv[index, 0, slots, :, place] = k
         kv[index, 1, slots, :, place] = v
-        mixed = attend(q, kv[index, 0, slots], kv[index, 1, slots], valid)
+        mixed = attention(q, kv[index, 0], kv[index, 1], ring)
         x = residual(x, linear(mixed.reshape(rows, dim), layer.out), layer.scale1)
         if layer.cross is not None:
             assert heard is not None, "the model hears voices, and none is given"
-            x = residual(x, _listen(layer.cross, x, heads, index, heard), layer.cross.scale)
+            assert voices is not None
+            table = heard.keys_values[:, index]
+            q = linear(norm(x, layer.cross.norm, "layer_norm"), layer.cross.q).view(rows, heads, -1)
+            # Without positions, and without a mask over padding, which is part of what is heard.
+            mixed = attention(q, table[:, 0], table[:, 1], voices)
+            x = residual(x, linear(mixed.reshape(rows, dim), layer.cross.out), layer.cross.scale)
         x = residual(x, feed_forward(norm(x, layer.norm2, c.norm), layer.up, layer.down, c.gating), layer.scale2)
     return norm(x, weights.out_norm, c.norm)
 
 
 def _sinusoid(c: TransformerConfig, position: Tensor, dtype: torch.dtype) -> Tensor:
     return c.positional_scale * sin_embedding(position, c.dim, c.max_period, dtype)
-
-
-def _listen(weights: CrossWeights, x: Tensor, heads: int, layer: int, heard: Heard) -> Tensor:
-    """Cross attention without positions and without a mask over padding, which is part of what is heard."""
-    rows, dim = x.shape
-    q = linear(norm(x, weights.norm, "layer_norm"), weights.q).view(rows, heads, -1)
-    mixed = attend(q, *heard.at(layer))
-    return linear(mixed.reshape(rows, dim), weights.out)
 
 
 def hear(weights: BackboneWeights, config: ModelConfig, source: Tensor) -> Tensor:

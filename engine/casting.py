@@ -14,13 +14,12 @@ from engine.conditioners import Conditions
 from engine.config import MOST_SPEAKERS, ModelConfig
 from engine.contract import SlotOptions
 from engine.errors import UnsupportedOption, UnusableVoice, VoiceNotFound
+from engine.shelf import VoiceShelf
 from engine.slots import PREFIX_FRAMES, SlotBuffers
 from engine.voices import VoicedOptions, VoiceLibrary, read_prefix, read_voice
 
 DEFAULT_CFG = 2.0
 """moshi ``TTSModel.simple_generate``."""
-KEPT_VOICES = 64
-"""Voice files kept in memory."""
 KEPT_SNAPSHOTS = 8
 Key = tuple[str, bool]
 """Name of a prefix voice, and whether a second row is under guidance."""
@@ -50,7 +49,8 @@ class Snapshot:
 
 
 class Casting:
-    """Not thread-safe; the engine's thread owns it, and reads files in it."""
+    """The engine's thread owns it, but for ``lacking`` and ``fetch``, which are any thread's: whoever calls them ahead
+    of ``cast`` spares the engine's thread files, encoding and the network."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Casting:
     ) -> None:
         """encode: makes codes [codebooks, frames] of a recording."""
         self._config, self._library, self._conditions, self._encode = config, library, conditions, encode
-        self._voices: OrderedDict[str, Tensor] = OrderedDict()
+        self._shelf = VoiceShelf(self._read)
         self._snapshots: OrderedDict[Key, Snapshot] = OrderedDict()
 
     @property
@@ -72,35 +72,38 @@ class Casting:
         return DEFAULT_CFG if self._config.guided else None
 
     def cast(self, slot: int, options: SlotOptions, buffers: SlotBuffers) -> Part:
-        """Put a slot's voices and guidance in place; the slot's buffers are reset already.
+        """Put a slot's voices and guidance in place; the slot's buffers are reset already. Reads and fetches what is
+        not at hand.
 
         Raises:
             VoiceNotFound, UnusableVoice: a voice is unknown, or its file is not what the model takes.
             UnsupportedOption: the model cannot honour the voices or the guidance asked for.
         """
-        voices = options.voices if isinstance(options, VoicedOptions) else ()
-        cfg = self._cfg(options.cfg if isinstance(options, VoicedOptions) else None)
+        names, cfg = self._asked(options)
         guided = self._config.guided and cfg is not None and cfg != 1.0
         if guided and cfg is not None:
             buffers.strength[slot] = cfg
-        names = self._names(voices)
+        heard = self._matching(names, tuple(self._shelf.bring(name) for name in names))
         if self._config.takes_prefixes:
             if self._conditions is not None:
                 self._conditions.assign(slot, (), (), cfg)
-            return self._go_on_from(slot, names, guided, buffers)
+            return self._go_on_from(slot, names, heard, guided, buffers)
         if self._conditions is not None:
-            heard = tuple(self._voice(name) for name in names)
             self._conditions.assign(slot, names, heard, cfg)
         return Part(guided, prefix=None, frames=0)
 
-    def prepare(self, options: SlotOptions) -> None:
-        """Fetch the files of a session's voices; blocks for as long as a download takes. From any thread, ahead of
-        ``cast``, so that the engine's thread need not wait for a network.
+    def lacking(self, options: SlotOptions) -> tuple[str, ...]:
+        """See ``FrameEngine``. Raises as ``cast``, but for what is wrong with files that are not at hand."""
+        names, _cfg = self._asked(options)
+        held = {name: self._shelf.at_hand(name) for name in names}
+        voices = tuple(voice for name in names if (voice := held[name]) is not None)
+        if len(voices) == len(names):
+            self._matching(names, voices)
+        return tuple(name for name, voice in held.items() if voice is None)
 
-        Raises as ``cast``, but for what is wrong with the files themselves.
-        """
-        for name in self._names(options.voices if isinstance(options, VoicedOptions) else ()):
-            self._library.find(name)
+    def fetch(self, name: str) -> None:
+        """See ``FrameEngine``."""
+        self._shelf.bring(name)
 
     def release(self, slot: int) -> None:
         if self._conditions is not None:
@@ -115,6 +118,12 @@ class Casting:
         self._snapshots[key] = snapshot
         while len(self._snapshots) > KEPT_SNAPSHOTS:
             self._snapshots.popitem(last=False)
+
+    def _asked(self, options: SlotOptions) -> tuple[tuple[str, ...], float | None]:
+        """Voices and guidance. Raises VoiceNotFound, UnsupportedOption."""
+        voiced = options if isinstance(options, VoicedOptions) else None
+        cfg = self._cfg(voiced.cfg if voiced else None)
+        return self._names(voiced.voices if voiced else ()), cfg
 
     def _cfg(self, cfg: float | None) -> float | None:
         if cfg is None:
@@ -131,14 +140,14 @@ class Casting:
 
     def _names(self, voices: tuple[str, ...]) -> tuple[str, ...]:
         config, known = self._config, self._library.names
+        most = MOST_SPEAKERS if config.hears_voices else 1
+        if len(voices) > most:
+            raise UnsupportedOption("voice", list(voices), f"the model has up to {most} speakers")
         if not known and not config.hears_voices:
             for name in voices:
                 if name != "default":
                     raise VoiceNotFound(name, ("default",))
             return ()
-        most = MOST_SPEAKERS if config.hears_voices else 1
-        if len(voices) > most:
-            raise UnsupportedOption("voice", list(voices), f"the model has up to {most} speakers")
         for name in voices:
             if name not in known:
                 raise VoiceNotFound(name, known)
@@ -148,23 +157,30 @@ class Casting:
             raise VoiceNotFound("", known)
         return known[:1]
 
-    def _voice(self, name: str) -> Tensor:
-        return self._kept(name, lambda path: read_voice(path, name))
+    def _read(self, name: str) -> Tensor:
+        """A voice's file: what the model hears, or goes on from. Raises VoiceNotFound, UnusableVoice."""
+        path, config = self._library.find(name), self._config
+        if config.takes_prefixes:
+            prefix = read_prefix(path, name, config, self._encode)
+            if len(prefix) > PREFIX_FRAMES:
+                raise UnusableVoice(name, f"is {len(prefix)} frames long, at most {PREFIX_FRAMES} can be gone on from")
+            return prefix
+        voice, part = read_voice(path, name), config.conditioner("speaker_wavs")
+        if part is not None and voice.shape[1] != part.dim:
+            raise UnusableVoice(name, f"has width {voice.shape[1]}, the model takes {part.dim}")
+        return voice
 
-    def _kept(self, name: str, read: Callable[[Path], Tensor]) -> Tensor:
-        if name not in self._voices:
-            self._voices[name] = read(self._library.find(name))
-            while len(self._voices) > KEPT_VOICES:
-                self._voices.popitem(last=False)
-        self._voices.move_to_end(name)
-        return self._voices[name]
+    def _matching(self, names: tuple[str, ...], voices: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Voices that are heard together have as many positions each. Raises UnusableVoice."""
+        for name, voice in zip(names, voices, strict=True):
+            if len(voice) != len(voices[0]):
+                raise UnusableVoice(name, f"has {len(voice)} positions, the voice beside it {len(voices[0])}")
+        return voices
 
-    def _go_on_from(self, slot: int, names: tuple[str, ...], guided: bool, buffers: SlotBuffers) -> Part:
+    def _go_on_from(
+        self, slot: int, names: tuple[str, ...], prefixes: tuple[Tensor, ...], guided: bool, buffers: SlotBuffers
+    ) -> Part:
         if not names:
             return Part(guided, prefix=None, frames=0)
-        (name,) = names
-        prefix = self._kept(name, lambda path: read_prefix(path, name, self._config, self._encode))
-        if len(prefix) > PREFIX_FRAMES:
-            raise UnusableVoice(name, f"is {len(prefix)} frames long, at most {PREFIX_FRAMES} can be gone on from")
-        buffers.go_on_from(slot, prefix)
-        return Part(guided, (name, guided), len(prefix))
+        buffers.go_on_from(slot, prefixes[0])
+        return Part(guided, (names[0], guided), len(prefixes[0]))

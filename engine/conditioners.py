@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.backbone import Heard, hear
-from engine.config import MOST_SPEAKERS, ConditionerConfig, ModelConfig
-from engine.errors import UnusableVoice
+from engine.config import MOST_SPEAKERS, VOICE_POSITIONS, ConditionerConfig, ModelConfig
 from engine.language import BackboneWeights, ConditionerWeights
 from engine.layers import sin_embedding
 
@@ -47,18 +46,15 @@ class Conditions:
         self._table = VoiceTable(config, rows, device, self._dtype) if config.fuser.cross else None
 
     def assign(self, slot: int, names: tuple[str, ...], voices: tuple[Tensor, ...], cfg: float | None) -> None:
-        """Condition a slot. voices: float32 [positions, dim of the conditioner] of each name; cfg: one of the model's
-        ``guidance_values``.
-
-        Raises UnusableVoice for voices that do not fit the model or each other.
-        """
+        """Condition a slot. voices: float32 [positions, dim of the conditioner] of each name, as many positions each;
+        cfg: one of the model's ``guidance_values``."""
         values = {"control": "ok", "cfg": None if cfg is None else format(cfg, ".1f")}
         self._sums[slot] = self._sum(values)
         if self._config.guided:
             self._sums[slot + self._capacity] = self._sum({})
         if self._table is None:
             return
-        positions = self._check(names, voices)
+        positions = len(voices[0]) if voices else 0
         table = self._table
         table.assign(slot, (names, positions), lambda: self._heard(self._source(voices, positions, values)))
         if self._config.guided:
@@ -77,22 +73,18 @@ class Conditions:
     def heard(self, slots: Tensor) -> Heard | None:
         return None if self._table is None else self._table.heard(slots)
 
+    def reserve(self) -> None:
+        """Room for as many voices as are kept, of the length that Kyutai's have, so that the table need not move."""
+        if self._table is not None:
+            self._table.reserve(min(RESIDENT, self._capacity), MOST_SPEAKERS * VOICE_POSITIONS)
+
+    def addresses(self) -> tuple[int, ...]:
+        return () if self._table is None else self._table.addresses()
+
     @property
     def voices_computed(self) -> int:
         """How often keys and values were computed."""
         return 0 if self._table is None else self._table.computed
-
-    def _check(self, names: tuple[str, ...], voices: tuple[Tensor, ...]) -> int:
-        """Positions of each voice."""
-        part = self._config.conditioner("speaker_wavs")
-        if part is None or not voices:
-            return 0
-        for name, voice in zip(names, voices, strict=True):
-            if voice.shape[1] != part.dim:
-                raise UnusableVoice(name, f"has width {voice.shape[1]}, the model takes {part.dim}")
-            if len(voice) != len(voices[0]):
-                raise UnusableVoice(name, f"has {len(voice)} positions, the voice beside it {len(voices[0])}")
-        return len(voices[0])
 
     def _sum(self, values: dict[str, str | None]) -> Tensor:
         total = torch.zeros(self._config.backbone.dim, device=self._sums.device)
@@ -162,6 +154,13 @@ class VoiceTable:
         self._users[row] = key
         self._voice[row] = self._places[key]
         self._length[row] = self._lengths[self._places[key]]
+
+    def reserve(self, places: int, positions: int) -> None:
+        self._fit(places, positions)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where the table is: it moves when it grows."""
+        return (self._table.data_ptr(), *self._table.shape)
 
     def release(self, row: int) -> None:
         self._users.pop(row, None)

@@ -20,6 +20,8 @@ FRAME_RATE = 12.5
 """Frames a second."""
 MOST_SPEAKERS = 5
 """Voices that a model with cross attention hears at once (moshi ``TTSModel.max_speakers``)."""
+VOICE_POSITIONS = 125
+"""Of a voice as Kyutai publishes it: ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)

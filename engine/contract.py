@@ -21,6 +21,8 @@ class Entry:
     """SentencePiece ids of one white-space word with its punctuation; empty for a break."""
     padding: int = 0
     """Steps during which no new word may begin after this entry was taken (a break's length, in frames)."""
+    speaker: int = 0
+    """Whose turn it is, as an index into the session's voices."""
 
     @property
     def is_word(self) -> bool:
@@ -63,6 +65,8 @@ class ModelInfo:
     """With seed 0 and generation 0."""
     options: frozenset[str]
     """Names of the ``open`` options (wire contract) that the model honours, e.g. ``seed``, ``temperature``."""
+    speakers: int = 1
+    """Voices that one session may have."""
 
     @property
     def frame_ms(self) -> float:
@@ -97,7 +101,8 @@ class SlotFrame:
 
 
 class FrameEngine(Protocol):
-    """Rows (slots) of one model, stepped together. Not thread-safe: one engine thread owns it.
+    """Rows (slots) of one model, stepped together. Not thread-safe: one engine thread owns it, but for ``lacking`` and
+    ``fetch``.
 
     ``launch`` starts a fused step and ``collect`` waits for its results; ``run_ahead`` steps may be in flight before
     the oldest must be collected (0 on the CPU, where ``launch`` does the work).
@@ -114,8 +119,23 @@ class FrameEngine(Protocol):
     @property
     def run_ahead(self) -> int: ...
 
+    def lacking(self, options: SlotOptions) -> Sequence[str]:
+        """Check what a session asks for, and name the voices that ``fetch`` should bring first, for ``open`` would wait
+        for a disk or a network. From any thread; reads no file.
+
+        Raises VoiceNotFound, UnusableVoice, UnsupportedOption.
+        """
+        ...
+
+    def fetch(self, voice: str) -> None:
+        """Make a voice ready for ``open``. From any thread; blocks for as long as a download takes.
+
+        Raises VoiceNotFound, UnusableVoice.
+        """
+        ...
+
     def open(self, slot: int, options: SlotOptions) -> None:
-        """Reset a slot to the beginning of a generation."""
+        """Reset a slot to the beginning of a generation. Raises as ``lacking`` and ``fetch``; then it is not open."""
         ...
 
     def push(self, slot: int, entries: Sequence[Entry]) -> None:
@@ -143,8 +163,9 @@ class FrameEngine(Protocol):
         """Frames before a frame that its samples depend on, through the codec alone; None: all of the generation."""
         ...
 
-    def seek(self, slot: int, step: int) -> None:
-        """Let a slot that was just opened count its steps from ``step`` on, as if so many had been taken."""
+    def seek(self, slot: int, step: int, speaker: int = 0) -> None:
+        """Let a slot that was just opened count its steps from ``step`` on, as if so many had been taken. speaker: who
+        has spoken last."""
         ...
 
     def rebuild(self, slot: int, records: Sequence[bytes], sound: bool) -> Sequence[SlotFrame]:

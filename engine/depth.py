@@ -95,4 +95,6 @@ def _sinusoid(config: ModelConfig, book: int, x: Tensor) -> Tensor:
 def _guided(raw: Tensor, rows: int, guidance: Guidance) -> Tensor:
     logits, null = raw[:rows], raw[rows:]
     strength = guidance.strength.to(raw.dtype)[:, None]
-    return logits.index_copy(0, guidance.rows, null + (logits[guidance.rows] - null) * strength)
+    plain = logits[guidance.rows]
+    mixed = torch.where(strength == 1.0, plain, null + (plain - null) * strength)  # 1: none, to the last bit
+    return logits.index_copy(0, guidance.rows, mixed)

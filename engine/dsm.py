@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -20,13 +20,19 @@ from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.codec import spectral
 from engine.config import NEW_WORD, SpectralConfig
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
+from engine.control import Control
+from engine.device import Device
 from engine.errors import UnusableRecord
+from engine.graphs import Captured, GraphRunner, StaticKernels, spare
 from engine.kernels import REBUILD_ROWS, Kernels, TorchKernels
+from engine.native import NativeKernels
+from engine.native_runner import NativeRunner
 from engine.records import pack, unpack
+from engine.runner import Batch, DirectRunner, Landed, Runner, over
 from engine.slots import SlotBuffers
 from engine.step import Forced, FusedStep, Report, StepOutput, to_int16
 from engine.text import ENTRY_RING, MAX_WORD_TOKENS, TOKEN_RING, Field, TextBuffers
-from engine.turns import is_marked, mark_turn
+from engine.turns import Turns
 
 
 class Marker(enum.Enum):
@@ -51,9 +57,12 @@ class Feed:
     step: int = 0
     """Steps committed, those of a prefix too."""
     part: Part = UNCAST
-    begun: bool = False
-    """A word has been pushed."""
     recorded: bool = False
+    turns: Turns = field(default_factory=Turns)
+    in_flight: int = 0
+    """Steps launched and not collected."""
+    prefixed: Snapshot | None = None
+    """The slot as it was launched from the end of its prefix, if that is where the steps in flight have led."""
 
     def fits(self, entry: Entry, more_tokens: int = 0, more_entries: int = 0) -> bool:
         """Whether the rings have room for an entry behind that many tokens and entries that are about to be written."""
@@ -81,13 +90,20 @@ class Feed:
 @dataclass(frozen=True, slots=True)
 class Ticket:
     slots: tuple[int, ...]
-    output: StepOutput
+    flight: object
+    """The runner's."""
+
+    @property
+    def output(self) -> StepOutput:
+        """Of a plain step."""
+        assert isinstance(self.flight, tuple)
+        output = self.flight[1]
+        assert isinstance(output, StepOutput)
+        return output
 
 
 class DsmEngine:
     """A DSM model over ``capacity`` slots. One thread owns it (see ``FrameEngine``)."""
-
-    run_ahead = 0
 
     def __init__(
         self,
@@ -97,38 +113,58 @@ class DsmEngine:
         capacity: int,
         device: torch.device,
         casting: Casting | None = None,
+        graphs: Device | None = None,
+        threads: int = 0,
     ) -> None:
-        """casting: for a model with conditions."""
+        """casting: None for a model of one voice that takes no options but those of its slots. graphs: what to capture
+        the steps on, with the kernels made for one slot more than ``capacity``; None: steps are plain calls. threads:
+        that share the rows of a native step, made as one call; 0: its operations are called one by one."""
         self.info = info
         self.capacity = capacity
         self.kernels = kernels
-        self._config, self._codec, self._device = model.config, model.codec, device
-        self._buffers = SlotBuffers.empty(model.config, capacity, device)
-        self._step = FusedStep(model.config, kernels, self._buffers, model.codec.frame_samples)
+        self.config, self.codec, self.device = model.config, model.codec, device
+        self._config, self._codec = model.config, model.codec
+        more, numbers = (0, 0) if graphs is None else (1, spare(capacity))
+        self._buffers = SlotBuffers.empty(model.config, capacity + more, device, numbers)
+        self._step = step = FusedStep(
+            model.config, kernels, self._buffers, model.codec.frame_samples, rests=graphs is not None
+        )
+        self._runner: Runner = DirectRunner(step, kernels, device)
+        if isinstance(kernels, NativeKernels) and threads:
+            self._runner = NativeRunner(model.config, kernels, self._buffers, model.codec.frame_samples, threads)
+        self.captured: Captured | None = None
+        if graphs is not None:
+            assert isinstance(kernels, StaticKernels), "kernels that can be captured"
+            runner = GraphRunner(step, kernels, self._buffers, graphs)
+            self._runner, self.captured = runner, runner.capture(model.config.guided)
         self._casting = casting
         self._feeds: dict[int, Feed] = {}
 
-    def prepare(self, options: SlotOptions) -> None:
-        """Check and fetch what a session asks for, before it is opened; from any thread (see ``Casting.prepare``)."""
+    def lacking(self, options: SlotOptions) -> Sequence[str]:
+        return () if self._casting is None else self._casting.lacking(options)
+
+    def fetch(self, voice: str) -> None:
         if self._casting is not None:
-            self._casting.prepare(options)
+            self._casting.fetch(voice)
 
     def open(self, slot: int, options: SlotOptions) -> None:
         """Raises VoiceNotFound, UnusableVoice or UnsupportedOption, and the slot is not open then."""
         assert 0 <= slot < self.capacity, f"slot {slot} of {self.capacity}"
-        self._buffers.reset(slot, self._config, options)
-        self.kernels.clear(slot)
         feed = Feed(recorded=options.recorded)
-        if self._casting is not None:
-            feed.part = self._casting.cast(slot, options, self._buffers)
-            self._resume(slot, feed)
+        with self._runner.context():
+            self._buffers.reset(slot, self._config, options, self._runner.control)
+            self.kernels.clear(slot)
+            if self._casting is not None:
+                feed.part = self._casting.cast(slot, options, self._buffers)
+                self._resume(slot, feed)
         self._feeds[slot] = feed
 
     def push(self, slot: int, entries: Sequence[Entry]) -> None:
         assert all(len(entry.tokens) <= MAX_WORD_TOKENS for entry in entries), (
             f"over {MAX_WORD_TOKENS} tokens in a word"
         )
-        self._feeds[slot].waiting.extend(self._marked(self._feeds[slot], entries))
+        feed = self._feeds[slot]
+        feed.waiting.extend(feed.turns.marked(entries) if self._config.hears_voices else entries)
 
     def flush(self, slot: int) -> None:
         self._feeds[slot].waiting.append(Marker.FLUSH)
@@ -141,37 +177,46 @@ class DsmEngine:
         if self._casting is not None:
             self._casting.release(slot)
 
+    @property
+    def run_ahead(self) -> int:
+        return self._runner.run_ahead
+
     def in_delay(self, slot: int) -> bool:
-        return self._feeds[slot].step < self._config.text.delay_steps
+        feed = self._feeds[slot]  # a step in flight may turn out to be a stall; a whole frame is right then, too
+        return feed.step + feed.in_flight < self._config.text.delay_steps
 
     @property
     def sound_reach(self) -> int | None:
         return spectral.reach(self._codec) if isinstance(self._codec, SpectralConfig) else None
 
     @torch.inference_mode()
-    def seek(self, slot: int, step: int) -> None:
+    def seek(self, slot: int, step: int, speaker: int = 0) -> None:
         feed = self._feeds[slot]
         self._speak_prefix(slot)
-        self._buffers.leave_out(slot, step)
+        with self._runner.context():
+            self._runner.control.settle()
+            self._buffers.leave_out(slot, step)
         feed.step += step
-        feed.begun = True
+        feed.turns = Turns(speaker)
 
     @torch.inference_mode()
     def rebuild(self, slot: int, records: Sequence[bytes], sound: bool) -> Sequence[SlotFrame]:
         self._speak_prefix(slot)
-        rows, new = (part.to(self._device) for part in unpack(records, self._config.codebooks))
         frames: list[SlotFrame] = []
-        while len(frames) < len(rows):
-            at = slice(len(frames), len(frames) + REBUILD_ROWS)
-            frames += self._rebuild(slot, rows[at], new[at], sound)
+        with self._runner.context():
+            rows, new = (part.to(self.device) for part in unpack(records, self._config.codebooks))
+            while len(frames) < len(rows):
+                at = slice(len(frames), len(frames) + REBUILD_ROWS)
+                frames += self._rebuild(slot, rows[at], new[at], sound)
         return [replace(frame, record=record) for frame, record in zip(frames, records, strict=True)]
 
     def _rebuild(self, slot: int, rows: Tensor, new: Tensor, sound: bool) -> list[SlotFrame]:
         """Steps up to the end of an utterance, where the codec is cleared."""
-        feed, config, at = self._feeds[slot], self._config, torch.tensor([slot], device=self._device)
+        feed, config, at = self._feeds[slot], self._config, torch.tensor([slot], device=self.device)
         start, reports = feed.step, []
         for step in range(len(rows)):
             self._deliver_text(slot)
+            self._runner.control.settle()
             chosen = torch.where(new[step : step + 1], NEW_WORD, config.padding_id)
             report, token = self._step.retell(at, chosen)
             told = bool(token[0] == rows[step, 0]) or int(self._buffers.base[slot]) > 0
@@ -179,12 +224,14 @@ class DsmEngine:
             if not (reports[-1][Report.COMMIT] and told):
                 raise UnusableRecord("does not fit the text")
             self._note(slot, reports[-1])
-            if reports[-1][Report.FLUSHED] or reports[-1][Report.ENDED]:
+            if over(reports[-1:]):
                 break
         pcm = self._step.reread(slot, rows[: len(reports)], start, sound, feed.part.guided)
         if pcm is None:
             pcm = torch.zeros(len(reports), self._codec.frame_samples, dtype=torch.int16)
-        return [self._frame(slot, report, samples) for report, samples in zip(reports, pcm.cpu(), strict=True)]
+        tails = {row: to_int16(self.kernels.codec_tail(slot)).cpu() for row in over(reports)}
+        parts = enumerate(zip(reports, pcm.cpu(), strict=True))
+        return [self._frame(slot, report, samples, tails.get(row)) for row, (report, samples) in parts]
 
     def _speak_prefix(self, slot: int) -> None:
         feed = self._feeds[slot]
@@ -193,28 +240,36 @@ class DsmEngine:
 
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], forced: Forced | None = None) -> Ticket:
+        with self._runner.context():
+            for slot in slots:
+                self._deliver_text(slot)
+                self._picture(slot)
+            full = not all(self.in_delay(slot) for slot in slots)
+            guided = tuple(row for row, slot in enumerate(slots) if self._feeds[slot].part.guided)
+            flight = self._runner.launch(Batch(tuple(slots), guided, full, forced))
         for slot in slots:
-            self._deliver_text(slot)
-        full = not all(self.in_delay(slot) for slot in slots)
-        rows = [row for row, slot in enumerate(slots) if self._feeds[slot].part.guided]
-        guided = torch.tensor(rows, device=self._device) if rows else None
-        return Ticket(tuple(slots), self._step(torch.tensor(slots, device=self._device), full, forced, guided))
+            self._feeds[slot].in_flight += 1
+        return Ticket(tuple(slots), flight)
 
     @torch.inference_mode()
     def collect(self, ticket: object) -> Sequence[SlotFrame]:
         assert isinstance(ticket, Ticket)
-        reports, pcm = ticket.output.report.tolist(), ticket.output.pcm.cpu()
-        recorded = any(self._feeds[slot].recorded for slot in ticket.slots)
-        tokens = ticket.output.tokens.tolist() if recorded else [[]] * len(reports)
-        frames = []
-        for slot, report, row, samples in zip(ticket.slots, reports, tokens, pcm.unbind(0), strict=True):
-            self._note(slot, report)
-            frame = self._frame(slot, report, samples)
-            if self._feeds[slot].recorded and frame.committed:
-                frame = replace(frame, record=pack(row, bool(report[Report.NEW])))
-            frames.append(frame)
-            self._remember(slot)
+        for slot in ticket.slots:
+            self._feeds[slot].in_flight -= 1
+        with self._runner.context():
+            landed = self._runner.collect(ticket.flight)
+        frames = [self._landed(slot, row, landed) for row, slot in enumerate(ticket.slots)]
+        for frame in frames:
+            self._remember(frame)
         return frames
+
+    def _landed(self, slot: int, row: int, landed: Landed) -> SlotFrame:
+        report = landed.reports[row]
+        self._note(slot, report)
+        frame = self._frame(slot, report, landed.pcm[row], landed.tails.get(row))
+        if self._feeds[slot].recorded and frame.committed:
+            return replace(frame, record=pack(landed.tokens[row].tolist(), bool(report[Report.NEW])))
+        return frame
 
     def _note(self, slot: int, report: list[int]) -> None:
         """What a step has read of the text."""
@@ -227,14 +282,13 @@ class DsmEngine:
         feed.tokens_read = min(report[Report.CUR], report[Report.AHEAD]) if self._ahead else report[Report.CUR]
         feed.flushing = feed.flushing and not report[Report.FLUSHED]
 
-    def _frame(self, slot: int, report: list[int], pcm: Tensor) -> SlotFrame:
+    def _frame(self, slot: int, report: list[int], pcm: Tensor, tail: Tensor | None) -> SlotFrame:
         flushed, ended = bool(report[Report.FLUSHED]), bool(report[Report.ENDED])
         spoken = report[Report.STEP] - self._feeds[slot].part.frames
         start = (spoken - 1 - self._config.warm_up_steps) * self._codec.frame_samples - self._codec.overlap
         sound = pcm[-min(start, 0) :] if report[Report.SOUNDING] else pcm[:0]
-        if flushed or ended:
-            tail = self.kernels.codec_tail(slot).cpu()
-            sound = torch.cat([sound, to_int16(tail)])
+        if tail is not None:
+            sound = torch.cat([sound, tail])
         return SlotFrame(
             slot=slot,
             committed=bool(report[Report.COMMIT]),
@@ -248,15 +302,6 @@ class DsmEngine:
             failed=bool(report[Report.FAILED]),
         )
 
-    def _marked(self, feed: Feed, entries: Sequence[Entry]) -> Iterable[Entry]:
-        """The first word of a generation says who speaks, if the model was trained to hear it."""
-        for entry in entries:
-            if entry.is_word and not feed.begun:
-                feed.begun = True
-                if self._config.hears_voices and not is_marked(entry):
-                    entry = mark_turn(entry, 0)
-            yield entry
-
     def _resume(self, slot: int, feed: Feed) -> None:
         """Put a slot at the end of its prefix if another session has been there."""
         key, kernels = feed.part.prefix, self.kernels
@@ -269,15 +314,24 @@ class DsmEngine:
             feed.step = feed.part.frames
             self._buffers.text.state[slot, Field.STEP] = feed.step
 
-    def _remember(self, slot: int) -> None:
-        """Keep a slot that has come to the end of its prefix, for the sessions that follow."""
+    def _picture(self, slot: int) -> None:
+        """Copy a slot that the steps so far take to the end of its prefix, for the sessions that follow."""
         feed, kernels = self._feeds[slot], self.kernels
         key = feed.part.prefix
-        if self._casting is None or key is None or feed.step != feed.part.frames:
+        if self._casting is None or key is None or feed.step + feed.in_flight != feed.part.frames:
             return
-        if isinstance(kernels, TorchKernels) and self._casting.snapshot(key) is None:
-            snapshot = Snapshot(kernels.save(slot, feed.part.guided), self._buffers.history[slot].clone())
-            self._casting.keep(key, snapshot)
+        if isinstance(kernels, TorchKernels) and feed.prefixed is None and self._casting.snapshot(key) is None:
+            saved = kernels.save(slot, feed.part.guided)
+            feed.prefixed = Snapshot(saved, self._buffers.history[slot].clone())
+
+    def _remember(self, frame: SlotFrame) -> None:
+        """Keep a picture once the steps in it are known to have gone well."""
+        feed = self._feeds[frame.slot]
+        if feed.prefixed is None or feed.part.prefix is None or self._casting is None or frame.failed:
+            return
+        if feed.step >= feed.part.frames:
+            self._casting.keep(feed.part.prefix, feed.prefixed)
+            feed.prefixed = None
 
     @property
     def _ahead(self) -> int:
@@ -285,11 +339,11 @@ class DsmEngine:
 
     def _deliver_text(self, slot: int) -> None:
         """Move what fits from the host's queue into the slot's rings."""
-        feed, buffers = self._feeds[slot], self._buffers.text
+        feed, buffers, control = self._feeds[slot], self._buffers.text, self._runner.control
         while feed.waiting and not feed.flushing:
             batch = feed.take_batch()
             if batch:
-                write_entries(buffers, slot, feed, batch)
+                write_entries(buffers, slot, feed, batch, control)
                 continue
             head = feed.waiting[0]
             if isinstance(head, Entry):
@@ -297,30 +351,23 @@ class DsmEngine:
             feed.waiting.popleft()
             if head is Marker.FLUSH:
                 feed.flushing = True
-                buffers.state[slot, Field.FLUSH_AT] = feed.entries
+                control.put(buffers.state, slot, Field.FLUSH_AT, (feed.entries,))
             else:
-                buffers.state[slot, Field.CLOSED] = 1
+                control.put(buffers.state, slot, Field.CLOSED, (1,))
 
 
-def write_entries(buffers: TextBuffers, slot: int, feed: Feed, batch: Sequence[Entry]) -> None:
+def write_entries(buffers: TextBuffers, slot: int, feed: Feed, batch: Sequence[Entry], control: Control) -> None:
     """Put entries that fit into a slot's rings, and count them."""
     words = [entry for entry in batch if entry.is_word]
     tokens = [token for entry in words for token in entry.tokens]
     ends = list(accumulate((len(entry.tokens) for entry in words), initial=feed.tokens))[1:]
-    _put(buffers.entries[slot], feed.entries, [entry.padding * 2 + entry.is_word for entry in batch])
-    _put(buffers.word_begin[slot], feed.words + 1, ends)
-    _put(buffers.tokens[slot], feed.tokens, tokens)
+    control.put(buffers.entries, slot, feed.entries, [entry.padding * 2 + entry.is_word for entry in batch])
+    control.put(buffers.word_begin, slot, feed.words + 1, ends)
+    control.put(buffers.tokens, slot, feed.tokens, tokens)
     feed.entries, feed.words, feed.tokens = (
         feed.entries + len(batch),
         feed.words + len(words),
         feed.tokens + len(tokens),
     )
-    buffers.state[slot, Field.ENTRIES_GIVEN] = feed.entries
-    buffers.state[slot, Field.WORDS_GIVEN] = feed.words
-
-
-def _put(ring: Tensor, start: int, values: Iterable[int]) -> None:
-    """Write values at absolute index ``start`` of a ring."""
-    fresh = torch.tensor(list(values), dtype=torch.int64, device=ring.device)
-    index = torch.arange(start, start + len(fresh), device=ring.device) % len(ring)
-    ring[index] = fresh
+    control.put(buffers.state, slot, Field.ENTRIES_GIVEN, (feed.entries,))
+    control.put(buffers.state, slot, Field.WORDS_GIVEN, (feed.words,))

@@ -5,6 +5,7 @@ EngineError
 ├── UnsupportedModel  a configuration field asks for what the engine does not do (field, value)
 ├── VoiceNotFound     no such voice (name, known, close)
 ├── UnusableVoice     a voice's file is not what this model takes (name, reason)
+│   └── VoiceOutOfReach   .. or cannot be fetched now
 ├── UnsupportedOption the loaded model cannot honour an option's value (option, value, reason)
 ├── UnusableRecord    a slot cannot be rebuilt from what was recorded of it (reason)
 └── KernelError       a native kernel could not be built or loaded (reason)
@@ -48,6 +49,10 @@ class UnusableVoice(EngineError):
         super().__init__(f"voice {name!r}: {reason}")
         self.name = name
         self.reason = reason
+
+
+class VoiceOutOfReach(UnusableVoice):
+    """A later try may find it."""
 
 
 class UnsupportedOption(EngineError):

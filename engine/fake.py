@@ -114,6 +114,11 @@ class FakeEngine:
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
+    def lacking(self, options: SlotOptions) -> Sequence[str]:
+        return ()
+
+    def fetch(self, voice: str) -> None: ...
+
     def open(self, slot: int, options: SlotOptions) -> None:
         self._vacate(slot)
         self._slots[slot] = _Slot(options)
@@ -146,7 +151,7 @@ class FakeEngine:
     def sound_reach(self) -> int | None:
         return 0
 
-    def seek(self, slot: int, step: int) -> None:
+    def seek(self, slot: int, step: int, speaker: int = 0) -> None:
         state = self._slot(slot)
         state.step, state.wants_at = step, step
 

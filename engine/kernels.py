@@ -20,6 +20,7 @@ from engine.conditioners import Conditions
 from engine.depth import Guidance
 from engine.layers import Int8Matrix
 from engine.sampling import Draws, sample
+from engine.text import TextBuffers, TextStep, advance
 
 T = TypeVar("T")
 
@@ -125,8 +126,11 @@ class TorchKernels:
         """dtype: of the language model; codec: in the place of the model's own; int8: matrices in eight bits."""
         config, c = model.config, model.config.backbone
         self.row_independent = row_by_row
+        self.keep_logits = True
         self.logits: Tensor | None = None  # audio logits of the last depth call, [rows, generated, card]
         self._config, self._capacity = config, capacity
+        self.tail_samples = model.codec.overlap
+        self.weight_bytes = 1.0 if int8 else float(dtype.itemsize)  # of a number in the language model's matrices
         self._backbone = moved(model.backbone, device, dtype)
         self._depth = moved(model.depth, device, dtype)
         if int8:
@@ -141,6 +145,8 @@ class TorchKernels:
         )
 
     def clear(self, slot: int) -> None:
+        """The ring too: what is masked there has no weight, but not a number times nothing is not a number."""
+        self._kv[:, :, slot :: self._capacity] = 0.0
         self._stream.clear(slot)
 
     def backbone(self, tokens: Tensor, slots: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,6 +162,12 @@ class TorchKernels:
 
     def sample_text(self, logits: Tensor, draws: Draws) -> Tensor:
         return sample(logits, draws, 0)
+
+    def advance_text(
+        self, buffers: TextBuffers, slots: Tensor, sampled: Tensor, ahead: int, card: int, padding_id: int
+    ) -> TextStep:
+        """``engine.text.advance``, or a kernel that does the same."""
+        return advance(buffers, slots, sampled, ahead, card, padding_id)
 
     def depth(
         self,
@@ -176,7 +188,8 @@ class TorchKernels:
             result = depth.frame(self._depth, self._config, hidden[group], first, own, part, guide)
             tokens.append(result[0])
             logits.append(result[1])
-        self.logits = torch.cat(logits)
+        if self.keep_logits:
+            self.logits = torch.cat(logits)
         return torch.cat(tokens)
 
     def codec(self, codes: Tensor, slots: Tensor, commit: Tensor) -> Tensor:
@@ -186,6 +199,14 @@ class TorchKernels:
 
     def codec_tail(self, slot: int) -> Tensor:
         return self._stream.tail(slot)
+
+    def codec_tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        """``codec_tail`` of the rows of a step, float32 [rows, tail_samples]; cleared where ``over``."""
+        return self._stream.tails(slots, over)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of the state that may move, on the device."""
+        return () if self.conditions is None else self.conditions.addresses()
 
     def save(self, slot: int, guided: bool) -> Saved:
         """A copy of all that a slot remembers: its keys and values, those of its row without conditions if it is under

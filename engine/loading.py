@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -29,13 +30,14 @@ from engine.checkpoint import (
 from engine.codec.mimi.config import MimiConfig
 from engine.codec.mimi.encoder import encode_clip
 from engine.codec.streams import CodecStream
-from engine.config import ModelConfig, SpectralConfig
+from engine.config import MOST_SPEAKERS, ModelConfig, SpectralConfig
 from engine.contract import ModelInfo
 from engine.dsm import DsmEngine
 from engine.errors import CheckpointError, KernelError, UnsupportedModel, UnusableVoice
-from engine.kernels import TorchKernels, moved
+from engine.kernels import moved
 from engine.manifest import load_model_config
 from engine.native import NativeKernels
+from engine.placing import Steps, device_kernels, queue_of
 from engine.tensors import stored_dtype
 from engine.voices import VoicedOptions, VoiceLibrary, open_library
 
@@ -48,7 +50,7 @@ OPTIONS = frozenset(
 )
 
 
-Precision = Literal["auto", "float32", "bf16x3", "bfloat16", "int8"]
+Precision = Literal["auto", "float32", "fixed16", "bfloat16", "int8"]
 
 
 def model_info(model: Checkpoint | MimiCheckpoint, library: VoiceLibrary | None = None) -> ModelInfo:
@@ -96,6 +98,7 @@ def _info(
             max_padding=config.text.max_padding,
         ),
         options=OPTIONS | {"cfg"} if guided else OPTIONS,
+        speakers=MOST_SPEAKERS if config.hears_voices else 1,
     )
 
 
@@ -114,14 +117,18 @@ def load_engine(
     precision: Precision = "auto",
     voices: Path | str | None = None,
     codebooks: int | None = None,
+    threads: int | None = None,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """Load a model: one with the spectral codec if the folder has a ``codec.json``, otherwise one with Mimi.
 
-    kernels: ``native`` (C++ on the CPU), ``torch``, or ``auto`` (native where it can be). precision: of matrix products
+    kernels: ``native`` (C++ on the CPU; the phases of ``cuda_ext`` on CUDA), ``torch``, or ``auto`` (on the CPU native
+    where it can be, on CUDA torch). steps: how they are run (``engine/placing.py``). precision: of matrix products
     (``engine/native.py``), or of the language model's weights too: ``bfloat16``, or ``int8`` for the matrices and what
-    the file holds for the rest. ``auto`` takes ``bf16x3`` where the CPU has matrix tiles, and for a model with Mimi
+    the file holds for the rest. ``auto`` takes ``fixed16`` where the CPU has matrix tiles, and for a model with Mimi
     what its file holds. voices: a folder or ``hf://`` repository; without it the folder's ``voices``. codebooks:
-    generate only so many.
+    generate only so many. threads: that share the rows of a native step; None: two where there are two cores; 0: the
+    step's operations are called one by one (the slow twin).
 
     Raises:
         CheckpointError, UnsupportedModel: the folder cannot be used.
@@ -129,21 +136,23 @@ def load_engine(
     """
     place = torch.device(device)
     if not (folder / "codec.json").exists():
-        if kernels == "native" or precision == "bf16x3":
+        if precision == "fixed16" or (kernels == "native" and place.type == "cpu"):
             raise KernelError("there are no native kernels for models with the Mimi codec")
-        return load_mimi_engine(folder, capacity, place, precision, voices, codebooks)
+        return load_mimi_engine(folder, capacity, place, precision, voices, codebooks, kernels == "native", steps)
     model = load_checkpoint(folder)
     if codebooks not in (None, model.config.codebooks):
         raise UnsupportedModel("n_q", codebooks)
-    chosen = _native(model, capacity, kernels, precision) if place.type == "cpu" and kernels != "torch" else None
-    if chosen is None and precision == "bf16x3":
-        raise KernelError("bf16x3 needs the native kernels")
-    if precision in ("bfloat16", "int8"):
-        raise KernelError("models with the spectral codec are run in float32 or bf16x3")
-    row_by_row = place.type == "cpu"
-    return DsmEngine(
-        model, model_info(model), chosen or TorchKernels(model, capacity, place, row_by_row), capacity, place
-    )
+    graphs = queue_of(place, steps)
+    wanted = place.type == "cpu" and kernels != "torch" and graphs is None
+    chosen = _native(model, capacity, kernels, precision) if wanted else None
+    if chosen is None and precision == "fixed16":
+        raise KernelError("fixed16 needs the native kernels")
+    if chosen is None and precision in ("bfloat16", "int8"):
+        raise KernelError("without native kernels models with the spectral codec are run in float32")
+    ready = chosen or device_kernels(model, capacity + (graphs is not None), place, kernels == "native")
+    casting = Casting(model.config, VoiceLibrary(), conditions=None)
+    hands = min(2, len(os.sched_getaffinity(0))) if threads is None else threads
+    return DsmEngine(model, model_info(model), ready, capacity, place, casting, graphs, threads=hands)
 
 
 def load_mimi_engine(
@@ -153,12 +162,23 @@ def load_mimi_engine(
     precision: Precision = "auto",
     voices: Path | str | None = None,
     codebooks: int | None = None,
+    native_kernels: bool = False,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """As ``load_engine``, for a folder as Kyutai publishes it."""
     config = load_model_config(folder, codebooks)
     dtype = _dtype(folder / config.lm_name, precision)
     model = load_mimi_checkpoint(folder, codebooks, dtype)
-    return torch_engine(model, capacity, device, dtype=dtype, voices=voices, int8=precision == "int8")
+    return torch_engine(
+        model,
+        capacity,
+        device,
+        dtype=dtype,
+        voices=voices,
+        int8=precision == "int8",
+        native_kernels=native_kernels,
+        steps=steps,
+    )
 
 
 def torch_engine(
@@ -171,13 +191,18 @@ def torch_engine(
     codec: CodecStream | None = None,
     row_by_row: bool | None = None,
     int8: bool = False,
+    native_kernels: bool = False,
+    steps: Steps = "auto",
 ) -> DsmEngine:
     """codec: in the place of the model's own. row_by_row, int8: as ``TorchKernels``; None: on the CPU."""
-    alone = device.type == "cpu" if row_by_row is None else row_by_row
-    kernels = TorchKernels(model, capacity, device, alone, dtype, codec, int8)
+    graphs = queue_of(device, steps)
+    slots = capacity + (graphs is not None)
+    kernels = device_kernels(model, slots, device, native_kernels, row_by_row, dtype, codec, int8)
+    if graphs is not None and kernels.conditions is not None:
+        kernels.conditions.reserve()
     library = _library(model.folder, model.config, voices)
     casting = Casting(model.config, library, kernels.conditions, _encoder(model, device))
-    return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting)
+    return DsmEngine(model, model_info(model, library), kernels, capacity, device, casting, graphs)
 
 
 def _library(folder: Path, config: ModelConfig, voices: Path | str | None) -> VoiceLibrary:
@@ -233,7 +258,6 @@ def _native(model: Checkpoint, capacity: int, kernels: str, precision: str) -> N
 
 
 def _precision(wanted: str) -> native.Precision:
-    tiles = has_tiles()
-    if wanted == "bf16x3" and not tiles:
-        raise KernelError("bf16x3 needs a CPU with matrix tiles (AMX)")
-    return "bf16x3" if tiles and wanted != "float32" else "float32"
+    if wanted != "auto":
+        return cast(native.Precision, wanted)
+    return "fixed16" if has_tiles() else "float32"

@@ -44,7 +44,7 @@ NOTES = frozenset(
     }
 )
 PADDING_ID = 3
-"""moshi ``models/tts.py`` ``TokenIds.pad``: the same for every text-to-speech model."""
+"""moshi ``models/tts.py`` ``TokenIds.pad``: of every text-to-speech model, whatever its configuration says."""
 MOST_CODEBOOKS, MOST_LAYERS, MOST_DELAY = 256, 512, 512
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "quantize": (False, None),
@@ -58,10 +58,10 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "weights_per_step_schedule": (None,),
     "causal": (True,),
     "depformer_weights_per_step": (True,),
-    "existing_text_padding_id": (PADDING_ID,),
 }
 """Arguments of moshi's with the values that the engine runs them with."""
 UNUSED = (
+    "existing_text_padding_id",
     "depformer_causal",
     "depformer_context",
     "depformer_cross_attention",
@@ -164,10 +164,8 @@ def _depth_norm(raw: Fields) -> str | None:
 
 
 def _demux(raw: Fields) -> bool:
-    for field in ("demux_second_stream", "demux_second_text_stream"):
-        if raw.has(field):
-            return raw.flag(field)
-    return False
+    newer = raw.flag("demux_second_text_stream")
+    return raw.flag("demux_second_stream", newer)
 
 
 def _schedule(raw: Fields, stored: int) -> tuple[int, ...]:

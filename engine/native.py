@@ -1,10 +1,12 @@
 """The CPU's fast path: the heavy operations of a frame as single C++ calls over packed weights.
 
-Rows are computed in a fixed order of arithmetic each, so a row's bits never depend on its batch. Two precisions:
+Rows are computed in a fixed order of arithmetic each, so a row's bits never depend on its batch. Precisions:
 
 - ``float32``: float16 weights stay float16 in memory and are widened exactly; products and sums are float32.
-- ``bf16x3``: matrix products on the CPU's matrix tiles, each float as the sum of two bfloat16 numbers (``tile.h``); all
-  else as above. Near float32 precision at several times the speed, where the CPU has tiles.
+- ``bfloat16``: as float32 with the matrices rounded to bfloat16: what other machines' arithmetic does to the voice.
+- ``fixed16``: matrix products of 16-bit whole numbers, activations scaled by row and weights by column (``fixed.h``),
+  on the CPU's matrix tiles where it has them; keys and values are 8-bit.
+- ``int8``: the same with 8-bit weights.
 """
 
 from __future__ import annotations
@@ -22,10 +24,15 @@ from engine.checkpoint import BlockWeights, Checkpoint
 from engine.codec import spectral
 from engine.config import ZERO
 from engine.kernels import REBUILD_ROWS
+from engine.language import TextTables
 from engine.layers import NORM_EPS, rope_frequencies
 from engine.sampling import Draws
+from engine.slots import SlotBuffers
+from engine.text import ENTRY_RING, TOKEN_RING
 
-Precision = Literal["float32", "bf16x3"]
+Precision = Literal["float32", "bfloat16", "fixed16", "int8"]
+KINDS = {"float32": None, "bfloat16": k.FLOAT_PANELS, "fixed16": k.FIXED_16, "int8": k.FIXED_8}
+FIXED = frozenset({"fixed16", "int8"})
 
 
 def supports(model: Checkpoint) -> bool:
@@ -59,22 +66,29 @@ class NativeKernels:
         max_rows = max(max_rows, REBUILD_ROWS)
         self._lib = k.load()
         self.precision = precision
+        self._byte_cache = precision in FIXED
         self._config, self._codec_config = model.config, model.codec
         self._embeddings = model.backbone
         self._depth_text = model.depth.text
-        self._packer = k.Packer.empty(tiles=precision == "bf16x3")
+        self._packer = k.Packer.empty(KINDS[precision], torch.bfloat16 if precision == "bfloat16" else None)
         self._backbone = self._pack_backbone(model, capacity)
         self._head = self._packer.linear(model.backbone.text_head)
         self._depth = self._pack_depth(model)
         self._spectral = self._pack_spectral(model)
         c = model.config.backbone
-        self._kv = torch.zeros(c.layers, 2, capacity, c.heads, model.config.context, c.dim // c.heads)
+        each = k.ring_bytes(model.config.context, c.dim // c.heads, self._byte_cache)
+        self._kv = torch.zeros(c.layers, 2, capacity, c.heads, each, dtype=torch.uint8)
         self._history = torch.zeros(capacity, spectral.history_size(model.codec))
         self._scratch = torch.zeros(self._scratch_floats(max_rows))
         self._pointers = (ctypes.c_void_p * max_rows)()
         self._max_rows = max_rows
         self.keep_logits = False
         self.logits: Tensor | None = None  # audio logits of the last depth call, committed rows only
+
+    @property
+    def text_choices(self) -> int:
+        """Outputs of the text head."""
+        return int(self._head.outputs)
 
     def clear(self, slot: int) -> None:
         self._history[slot].zero_()
@@ -158,6 +172,33 @@ class NativeKernels:
         line.zero_()
         return tail
 
+    def frame(self, buffers: SlotBuffers) -> k.FrameStruct:
+        """The whole model over these buffers, for ``antiphon_frame``; it holds what it points to."""
+        config, p, text = self._config, self._packer, buffers.text
+        delays = torch.tensor(config.delays)
+        p.kept += [delays, buffers]
+        machine = config.text
+
+        def tables(weights: TextTables) -> k.TablesStruct:
+            second = None if weights.second is None else p.floats(weights.second)
+            return k.TablesStruct(p.floats(weights.main), second)
+
+        rings = (text.state, text.tokens, text.word_begin, text.entries, buffers.history, buffers.whole, buffers.real)
+        tail = machine.delay_steps + machine.final_padding + config.max_delay
+        return k.FrameStruct(
+            ctypes.pointer(self._backbone),
+            ctypes.pointer(self._head),
+            ctypes.pointer(self._depth),
+            ctypes.pointer(self._spectral),
+            p.floats(self._embeddings.audio),
+            tables(self._embeddings.text),
+            tables(self._depth_text),
+            *(tensor.data_ptr() for tensor in (*rings, buffers.base, self._kv, self._history, delays)),
+            *(config.text_card, config.codebooks, config.card, config.max_delay, machine.delay_steps, tail),
+            *(config.warm_up_steps, config.padding_id, machine.second_stream_ahead, TOKEN_RING, ENTRY_RING),
+            self._codec_config.frame_samples,
+        )
+
     def _scratch_floats(self, rows: int) -> int:
         lib = self._lib
         sizes = (
@@ -176,7 +217,7 @@ class NativeKernels:
             for w in model.backbone.layers
         ]
         frequencies = p.floats(rope_frequencies(c.dim // c.heads, model.config.max_period))
-        sizes = (c.layers, c.dim, c.heads, c.hidden, model.config.context, capacity, NORM_EPS)
+        sizes = (c.layers, c.dim, c.heads, c.hidden, model.config.context, capacity, NORM_EPS, self._byte_cache)
         norm = p.floats(model.backbone.out_norm)
         return k.BackboneStruct(p.array(k.LayerStruct, layers), norm, frequencies, *sizes)
 
@@ -240,7 +281,9 @@ def _radices(n: int) -> tuple[int, int]:
 
 def _fft_tables(n: int, radix1: int, radix2: int) -> tuple[Tensor, Tensor, Tensor]:
     """stage1, twiddle, stage2 of ``cuda_ext/spectral.cpp`` inverse_fft, float32."""
-    lanes = -(-radix2 // k.LANES) * k.LANES
+    vectors = -(-radix2 // k.LANES)
+    assert vectors <= 4, f"{n} points are too many for the kernel"
+    lanes = k.LANES * (vectors if vectors <= 2 else 4)
     t2 = torch.arange(lanes, dtype=torch.float64)
     inside = (t2 < radix2).double()
 
@@ -249,7 +292,9 @@ def _fft_tables(n: int, radix1: int, radix2: int) -> tuple[Tensor, Tensor, Tenso
         return torch.stack([angle.cos() * inside, angle.sin() * inside], dim=1).flatten().float()
 
     stage1 = rows(torch.arange(radix2, dtype=torch.float64)[:, None] * t2 / radix2)
-    twiddle = rows(torch.arange(radix1, dtype=torch.float64)[:, None] * t2 / n)
+    half = torch.arange(radix1 // 2 + 1, dtype=torch.float64)[:, None]
+    stands_for = 2.0 - (half * 2 % radix1 == 0).double()
+    twiddle = rows(half * t2 / n) * stands_for.float().repeat_interleave(2 * lanes)
     index = torch.arange(radix1, dtype=torch.float64)
     angle = 2 * math.pi * (index[:, None] * index % radix1) / radix1
     return stage1, twiddle, torch.stack([angle.cos(), angle.sin()], dim=2).flatten().float()

@@ -12,15 +12,13 @@ import torch
 
 from engine.checkpoint import load_codec_config
 from engine.codec.mimi.state import slot_bytes
-from engine.config import MOST_SPEAKERS, ModelConfig
+from engine.config import MOST_SPEAKERS, VOICE_POSITIONS, ModelConfig
 from engine.errors import CheckpointError
 from engine.manifest import load_model_config
 from engine.slots import SlotBuffers
 
 MOST_HEADER = 100 << 20
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-VOICE_POSITIONS = 125
-"""Of a voice as Kyutai publishes it: ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)

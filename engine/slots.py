@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +10,9 @@ from torch import Tensor
 
 from engine.config import ModelConfig
 from engine.contract import SlotOptions
+from engine.control import Control
 from engine.sampling import Draws
-from engine.text import FIELDS, Field, TextBuffers, initial_state
+from engine.text import Field, TextBuffers, initial_state
 
 PREFIX_FRAMES = 375
 """Longest audio prefix: 30 s."""
@@ -37,13 +39,16 @@ class SlotBuffers:
     """int64 [capacity, PREFIX_FRAMES, 1 + codebooks]: those frames, their text tokens first."""
 
     @classmethod
-    def empty(cls, config: ModelConfig, capacity: int, device: torch.device) -> SlotBuffers:
+    def empty(cls, config: ModelConfig, capacity: int, device: torch.device, spare: int = 0) -> SlotBuffers:
+        """spare: numbers to leave free at the end of the arena."""
         shape = (capacity, config.max_delay + 1, 1 + config.codebooks)
         most = PREFIX_FRAMES if config.takes_prefixes else 0
+        text = [(capacity, width) for width in TextBuffers.widths()]
+        state, tokens, word_begin, entries, whole, _ = _carved(device, *text, (capacity, 4), (spare,))
         return cls(
-            TextBuffers.empty(capacity, device),
+            TextBuffers(state, tokens, word_begin, entries),
             torch.zeros(shape, dtype=torch.int64, device=device),
-            torch.zeros(capacity, 4, dtype=torch.int64, device=device),
+            whole,
             torch.zeros(capacity, 3, device=device),
             torch.ones(capacity, device=device),
             torch.zeros(capacity, dtype=torch.int64, device=device),
@@ -51,17 +56,22 @@ class SlotBuffers:
             torch.zeros(capacity, most, shape[2], dtype=torch.int64, device=device),
         )
 
-    def reset(self, slot: int, config: ModelConfig, o: SlotOptions) -> None:
+    @property
+    def arena(self) -> Tensor:
+        """int64, flat: what ``text`` and ``whole`` are parts of, and the spare numbers behind them."""
+        state = self.text.state
+        return state.as_strided((state.untyped_storage().nbytes() // state.itemsize,), (1,), 0)
+
+    def reset(self, slot: int, config: ModelConfig, o: SlotOptions, control: Control) -> None:
         """Put a slot at the beginning of a generation."""
-        device = self.history.device
-        state = torch.tensor(initial_state(config.text, o.max_padding), device=device)
-        assert state.shape == (FIELDS,)
-        self.text.state[slot] = state
-        self.text.word_begin[slot, 0] = 0
-        self.history[slot] = 0
         seed = o.seed - (1 << 64) if o.seed >= 1 << 63 else o.seed
-        self.whole[slot] = torch.tensor([seed, o.generation, o.top_k, o.top_k_text], device=device)
-        self.real[slot] = torch.tensor([o.temperature, o.temperature_text, o.padding_bonus], device=device)
+        control.put(self.text.state, slot, 0, initial_state(config.text, o.max_padding))
+        control.put(self.text.word_begin, slot, 0, (0,))
+        control.put(self.whole, slot, 0, (seed, o.generation, o.top_k, o.top_k_text))
+        control.apply()
+        self.history[slot] = 0
+        for column, value in enumerate((o.temperature, o.temperature_text, o.padding_bonus)):
+            self.real[slot, column] = value
         self.strength[slot] = 1.0
         self.base[slot] = 0
         self.prefix_length[slot] = 0
@@ -91,3 +101,10 @@ class SlotBuffers:
     def position(self, slots: Tensor) -> Tensor:
         """Steps committed, int64 [rows]."""
         return self.text.state[slots, Field.STEP]
+
+
+def _carved(device: torch.device, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Zeros of these shapes, one behind the other in one int64 tensor."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(torch.zeros(sum(sizes), dtype=torch.int64, device=device), sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -69,7 +69,15 @@ def to_int16(samples: Tensor) -> Tensor:
 class FusedStep:
     """The step of one model over one set of buffers; constants of the model are made once."""
 
-    def __init__(self, config: ModelConfig, kernels: Kernels, buffers: SlotBuffers, frame_samples: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        kernels: Kernels,
+        buffers: SlotBuffers,
+        frame_samples: int,
+        rests: bool = False,
+    ) -> None:
+        """rests: rows with nothing to do stay as they are (``text.rest``), for a host that runs ahead."""
         device = buffers.history.device
         self._config, self._kernels, self._buffers = config, kernels, buffers
         self._delays = torch.tensor(config.delays, device=device)
@@ -79,8 +87,10 @@ class FusedStep:
         self._age = config.max_delay - self._delays[1 : config.generated + 1]
         self._book = torch.arange(1, config.generated + 1, device=device)
         self._rest = torch.full((1, config.codebooks - config.generated), ZERO, device=device)
-        self._tail = config.text.delay_steps + config.text.final_padding + config.max_delay
-        self._frame_samples = frame_samples
+        self.tail_steps = self._tail = config.text.delay_steps + config.text.final_padding + config.max_delay
+        self.frame_samples = self._frame_samples = frame_samples
+        self.token_count = 1 + config.codebooks
+        self._rests = rests
 
     def __call__(
         self, slots: Tensor, full: bool, forced: Forced | None = None, guided: Tensor | None = None
@@ -188,7 +198,10 @@ class FusedStep:
     def _machine(self, slots: Tensor, position: Tensor, sampled: Tensor) -> text.TextStep:
         config, buffers = self._config, self._buffers
         ahead = config.text.second_stream_ahead
-        made = text.advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        advance = self._kernels.advance_text if isinstance(self._kernels, TorchKernels) else text.advance
+        made = advance(buffers.text, slots, sampled, ahead, config.text_card + 1, config.padding_id)
+        if self._rests:
+            made = text.rest(made, buffers.text.state[slots], self._tail)
         if not config.takes_prefixes:
             return made
         given = buffers.prefix[slots, position.clamp(max=PREFIX_FRAMES - 1), 0]

@@ -62,10 +62,12 @@ class TextBuffers:
 
     @classmethod
     def empty(cls, capacity: int, device: torch.device) -> TextBuffers:
-        def ring(size: int) -> Tensor:
-            return torch.zeros(capacity, size, dtype=torch.int64, device=device)
+        return cls(*(torch.zeros(capacity, width, dtype=torch.int64, device=device) for width in cls.widths()))
 
-        return cls(ring(FIELDS), ring(TOKEN_RING), ring(ENTRY_RING), ring(ENTRY_RING))
+    @staticmethod
+    def widths() -> tuple[int, ...]:
+        """Of a slot's row in each of the buffers."""
+        return (FIELDS, TOKEN_RING, ENTRY_RING, ENTRY_RING)
 
 
 def initial_state(config: TextMachineConfig, max_padding: int) -> list[int]:
@@ -164,3 +166,16 @@ def hold(made: TextStep, old: Tensor, inside: Tensor, token: Tensor) -> TextStep
         made.commit | inside,
         torch.where(inside[:, None], waiting, made.state),
     )
+
+
+def rest(made: TextStep, old: Tensor, tail_steps: int) -> TextStep:
+    """The same step, but nothing happens in a row whose flush was done in its last step and that has got nothing since,
+    nor in one that is at its end. A host that runs ahead launches such a step before it hears of the flush; without
+    this, padding that is left would let it commit. old: int64 [rows, FIELDS], the state before the step."""
+    f = old.unbind(1)
+    step, end, closed = f[Field.STEP], f[Field.END_STEP], f[Field.CLOSED]
+    nothing = (f[Field.ENTRIES_TAKEN] == f[Field.ENTRIES_GIVEN]) & (closed == 0) & (f[Field.FLUSH_AT] < 0)
+    asleep = (step > 0) & (f[Field.MUTE_UNTIL] == step) & nothing
+    awake = ~(asleep | ((closed == 1) & (end >= 0) & (step >= end + tail_steps)))
+    state = torch.where(awake[:, None], made.state, old)
+    return TextStep(made.token, made.word & awake, made.commit & awake, state)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 from engine.contract import Entry
 
@@ -12,31 +12,25 @@ TURN_TOKENS = (1, 2)
 """moshi ``TokenIds.main`` and ``other``: the speakers in turn."""
 
 
-def mark_turn(entry: Entry, turn: int) -> Entry:
-    """A turn's first word with the token of the speaker before it; ``turn`` counts from 0.
+class Turns:
+    """Marks one generation's entries. A turn without words is no turn; where the speaker changes to one with the same
+    token, nothing is marked, as in the reference."""
 
-    The token takes a step of its own: padding that was made for the word's length grows with it.
-    """
-    assert entry.is_word, "a break begins no turn"
+    def __init__(self, last: int | None = None) -> None:
+        """last: who has spoken before; None: nobody."""
+        self._last = None if last is None else last % len(TURN_TOKENS)
+        """Whose token came last."""
+
+    def marked(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            speaker = entry.speaker % len(TURN_TOKENS)
+            if entry.is_word and speaker != self._last:
+                self._last = speaker
+                entry = _marked(entry, TURN_TOKENS[speaker])
+            yield entry
+
+
+def _marked(entry: Entry, token: int) -> Entry:
+    """The token takes a step of its own: padding that was made for the word's length grows with it."""
     padding = entry.padding + 1 if entry.padding else 0
-    return dataclasses.replace(entry, tokens=(TURN_TOKENS[turn % len(TURN_TOKENS)], *entry.tokens), padding=padding)
-
-
-def is_marked(entry: Entry) -> bool:
-    return entry.tokens[:1] in tuple((token,) for token in TURN_TOKENS)
-
-
-def script(turns: Sequence[Iterable[Entry]]) -> list[Entry]:
-    """The turns of two speakers as one text. A turn without words is skipped, and the speaker's next turn follows."""
-    out: list[Entry] = []
-    last = None
-    for index, turn in enumerate(turns):
-        fresh = True
-        for entry in turn:
-            speaker = index % len(TURN_TOKENS)
-            if fresh and entry.is_word:
-                fresh = False
-                if speaker != last:
-                    last, entry = speaker, mark_turn(entry, index)
-            out.append(entry)
-    return out
+    return dataclasses.replace(entry, tokens=(token, *entry.tokens), padding=padding)

@@ -6,6 +6,7 @@ that goes on from audio takes codes, or recordings that Mimi makes codes of.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from engine.config import ModelConfig
 from engine.contract import SlotOptions
-from engine.errors import CheckpointError, EngineError, UnusableVoice, VoiceNotFound
+from engine.errors import CheckpointError, EngineError, UnusableVoice, VoiceNotFound, VoiceOutOfReach
 from engine.hub import HUB
 from engine.tensors import TensorFile
+
+log = logging.getLogger(__name__)
 
 TENSOR = ".safetensors"
 RECORDINGS = (".wav", ".flac", ".mp3", ".ogg")
@@ -49,7 +52,7 @@ class VoiceLibrary:
 
         Raises:
             VoiceNotFound: there is no such voice.
-            UnusableVoice: it cannot be fetched.
+            VoiceOutOfReach: it cannot be fetched.
         """
         if name not in self.files:
             raise VoiceNotFound(name, self.names)
@@ -70,7 +73,7 @@ class HubFile:
         try:
             return Path(hf_hub_download(self.repo, self.path, revision=self.revision))
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-            raise UnusableVoice(name, f"{HUB}{self.repo}/{self.path} cannot be fetched ({error})") from error
+            raise VoiceOutOfReach(name, f"{HUB}{self.repo}/{self.path} cannot be fetched ({error})") from error
 
 
 def open_library(place: Path | str, config: ModelConfig) -> VoiceLibrary:
@@ -99,13 +102,31 @@ def _hub_library(place: str, config: ModelConfig) -> VoiceLibrary:
     try:
         listed = HfApi().list_repo_files(repo, revision=revision or None)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise CheckpointError(place, f"cannot be listed ({error}); name a folder of voices instead") from error
+        return _library_at_hand(place, repo, revision or None, prefix, config, error)
     files: dict[str, Path | HubFile] = {}
     for path in sorted(listed):
         name = voice_name(path.removeprefix(prefix), config) if path.startswith(prefix) else None
         if name:
             files[name] = HubFile(repo, path, revision or None)
     return VoiceLibrary(files)
+
+
+def _library_at_hand(
+    place: str, repo: str, revision: str | None, prefix: str, config: ModelConfig, reason: Exception
+) -> VoiceLibrary:
+    """Voices of a repository that were fetched before: the hub cannot be asked which others there are."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True)) / prefix
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        folder = None
+    library = open_library(folder, config) if folder is not None and folder.is_dir() else VoiceLibrary()
+    if not library.names:
+        raise CheckpointError(place, f"cannot be listed ({reason}); name a folder of voices instead") from reason
+    log.warning("%s cannot be listed; the %d voices of it that are here are offered", place, len(library.names))
+    return library
 
 
 def voice_name(path: str, config: ModelConfig) -> str | None:

@@ -107,6 +107,8 @@ class Restore:
     """Steps of the generation before the first record."""
     sound_from: int | None = None
     """Step from which the retold frames need their samples, not only their length; None: none do."""
+    speaker: int = 0
+    """Who spoke last before the first record."""
 
     @property
     def session(self) -> str:

@@ -65,6 +65,8 @@ class Restoration:
     loud_at: int
     """From this record on the sound matters."""
     told: Told
+    speaker: int = 0
+    """Who spoke before that."""
     done: int = 0
     last: SlotFrame | None = None
     """Of the frames that were retold."""
@@ -75,7 +77,8 @@ class Restoration:
         count = len(command.records)
         wanted = count if command.sound_from is None else min(count, max(0, command.sound_from - command.first))
         loud_at = 0 if reach is None else max(0, wanted - reach)
-        return cls(command.records, command.first, loud_at, Told.of(command.script, command.answered))
+        told = Told.of(command.script, command.answered)
+        return cls(command.records, command.first, loud_at, told, command.speaker)
 
     @property
     def next_slice(self) -> Sequence[bytes]:
@@ -105,7 +108,7 @@ class Restorer:
         assert work is not None
         slot = session.row
         if work.first:
-            self._engine.seek(slot, work.first)
+            self._engine.seek(slot, work.first, work.speaker)
         for command in work.told.orders:
             match command:
                 case Push():

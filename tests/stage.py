@@ -22,6 +22,7 @@ from scheduler.messages import Credit, Event
 from tests.fake_bus import FakeBus
 from worker.bus import Bus
 from worker.desk import FrontDesk
+from worker.greenroom import GreenRoom
 from worker.narration import Opening
 from worker.sections import NatsSettings, ProbesSettings, Settings, TelemetrySettings, WorkerSettings
 from worker.subscription import Message
@@ -187,6 +188,7 @@ class Stage:
             submit=self.loop.submit,
             limit=lambda: self.loop.limit,
             opening=lambda settled: Opening(Words, light=True),
+            greenroom=GreenRoom(self.engine, 1.0),
             reader=self.reader,
             version="0",
             slots=slots,

@@ -114,7 +114,8 @@ class Client:
         """Open a session.
 
         An attempt that nobody answers within ``timeout_s`` is repeated under a fresh session id, unless the request
-        names one; should it live on as a ghost, it is cancelled. ``queue_bytes``: audio that may wait to be read.
+        names one; should it live on as a ghost, it is cancelled. A voice that the worker has to fetch first may take it
+        half a minute, so whoever asks for a new one gives it that. ``queue_bytes``: audio that may wait to be read.
         ``pings``: ask the worker every second whether it is there, also while it has nothing to say. A request with
         ``resume`` survives its worker: another goes on with it, and ``Moved`` says so.
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
-from worker.errors import bad_request
+from worker.errors import bad_request, unsupported_option
 from worker.wire.requests import Cancel, Finish, Flush, Text
 
 Said = Text | Flush | Finish | Cancel
 
 
-def check_text(text: str, seq: int | None = None, gen: int | None = None) -> Text:
+def check_text(text: str, seq: int | None = None, gen: int | None = None, speaker: int | None = None) -> Text:
     """Raises WireError (bad_request): NUL, or half a surrogate pair that can never become whole."""
     try:
-        return Text(seq=seq, text=text, gen=gen)
+        return Text(seq=seq, text=text, gen=gen, speaker=speaker)
     except ValidationError as error:
         raise bad_request(error.errors(include_input=False)[0]["msg"], field="text") from None
+
+
+def check_speaker(speaker: int | None, voices: Sequence[str]) -> None:
+    """Raises WireError (unsupported_option)."""
+    if speaker is not None and not 0 <= speaker < len(voices or ("",)):
+        raise unsupported_option("speaker", "the session has no such voice")
 
 
 class Outbox:
@@ -70,11 +76,11 @@ class Outbox:
     def oldest(self) -> Said | None:
         return next(self.pending(), None)
 
-    def text(self, text: str) -> Text:
+    def text(self, text: str, speaker: int | None = None) -> Text:
         """Raises WireError (bad_request), as ``check_text`` or after finish."""
         if self.finished:
             raise bad_request("no text after finish")
-        message = check_text(text, self.next_seq, self.gen)
+        message = check_text(text, self.next_seq, self.gen, speaker)
         self.next_seq += 1
         self._texts.append(message)
         self._text_chars += len(message.text)

@@ -11,7 +11,7 @@ from typing import Self
 from worker.bus import Bus, Message
 from worker.client_events import AudioGap, Gap, Inlet, Moved, SpeechEvent, TimedAudio, WorkerGone
 from worker.client_line import Line, Patience
-from worker.client_outbox import Outbox, check_text
+from worker.client_outbox import Outbox, check_speaker, check_text
 from worker.client_resume import Resumption
 from worker.errors import WireError
 from worker.wire.codec import decode_event
@@ -26,9 +26,8 @@ REFUSALS = 5
 class Speech:
     """A session; made by ``Client.open``, used on the event loop's thread by one reader.
 
-    As an async iterator it gives every event in order, ``End`` last (``Mark`` too, of a session opened with
-    ``marks``); ``audio`` gives the audio alone. As a context
-    manager it cancels the session if the block is left before the end.
+    As an async iterator it gives every event in order, ``End`` last (``Mark`` too, of a session opened with ``marks``);
+    ``audio`` gives the audio alone. As a context manager it cancels the session if the block is left before the end.
 
     Guarantees to the producer: what it says arrives once and in order, whatever is lost on the way (a delta, a
     reconnect on either side), or the session fails with an error. To the listener: the guarantees of ``Inlet``, and
@@ -100,20 +99,21 @@ class Speech:
 
     # --- the producer -------------------------------------------------------------------------------------------
 
-    async def send(self, text: str) -> None:
+    async def send(self, text: str, speaker: int | None = None) -> None:
         """More text, cut anywhere. Waits while the worker has as much unspoken text as it takes.
 
-        Raises WireError (bad_request for what is no text or comes after ``finish``, no_session after the end) or what
-        ended the session.
+        ``speaker``: which of the voices, from 0 on; None: who spoke last. Raises WireError (bad_request for what is no
+        text or comes after ``finish``, unsupported_option, no_session after the end) or what ended the session.
         """
         self._check_open()
+        check_speaker(speaker, self.ready.voices)
         pieces = self._line.pieces(text)
         if len(pieces) > 1:
             check_text(text)  # before any of it is sent
         for piece in pieces:
             await self._line.room(len(piece))
             self._check_open()
-            self._line.say(self._outbox.text(piece))
+            self._line.say(self._outbox.text(piece, speaker))
             if len(pieces) > 1:
                 await asyncio.sleep(0)  # saying never waits
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import secrets
-import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, get_args
 
-from engine.contract import ModelInfo, SlotOptions
+from engine.contract import ModelInfo
 from scheduler import messages as sched
 from scheduler.errors import InboxFull
-from worker.audio.chain import OutputChain
-from worker.audio.encoders import Encoding as AudioEncoding
 from worker.bus import Bus, Message
-from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
+from worker.greenroom import GreenRoom, Guest
 from worker.narration import Opening
+from worker.outfitter import Outfitter
 from worker.plumbing import Plumbing
 from worker.relocation import Arrival, Relocation
 from worker.seat import Place
@@ -44,8 +40,9 @@ SEED_BITS = 53
 
 
 class FrontDesk:
-    """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first; one
-    session's fault never reaches another; a row that a session holds is counted until the engine says it is free."""
+    """Guarantees: a request is answered or dropped before anything is awaited, and its token is back first (but one
+    that is in order and whose voice is not here yet waits in the green room, and is counted there); one session's fault
+    never reaches another; a row that a session holds is counted until the engine says it is free."""
 
     def __init__(
         self,
@@ -57,6 +54,7 @@ class FrontDesk:
         submit: Callable[[sched.Command], None],
         limit: Callable[[], int],
         opening: Callable[[Open], Opening],
+        greenroom: GreenRoom,
         reader: Executor,
         version: str,
         slots: int,
@@ -67,7 +65,7 @@ class FrontDesk:
         are kept, if there are any."""
         self._bus, self._settings, self.model, self._telemetry = bus, settings, model, telemetry
         self._submit_to, self._limit_now, self.version, self._slots = submit, limit, version, slots
-        self._opening = opening
+        self._opening, self._greenroom = opening, greenroom
         worker = settings.worker
         self._offer = Offer.of(model, worker, resume=journal is not None)
         self._sessions: dict[str, LiveSession] = {}
@@ -83,10 +81,12 @@ class FrontDesk:
             sample_rate=model.sample_rate,
             text_chars=worker.text_chars,
             buffer_chars=worker.buffer_chars,
-            may_park=lambda: len(self._sessions) - self._occupied() < slots,
+            may_park=lambda: self._parked() < slots,
             rows_changed=self.retarget,
             egress_full=lambda: bus.pending_bytes > self._full_bytes,
         )
+        self._fit = Outfitter(bus, settings, model, telemetry, self._offer, opening, version, self._plumbing)
+        self.make, self.ready = self._fit.make, self._fit.ready
         self._relocation = None if journal is None else Relocation(self, journal, bus, settings)
         self._tokens = SlotTokens(bus, subjects.pool_wildcard("open", worker.pool), "tts", self._open)
         self._unsent: deque[sched.Cancel] = deque()
@@ -97,7 +97,8 @@ class FrontDesk:
 
     @property
     def sessions(self) -> int:
-        return len(self._sessions)
+        """Live, or waiting for their voices."""
+        return len(self._sessions) + len(self._greenroom)
 
     def find(self, session_id: str) -> LiveSession | None:
         return self._sessions.get(session_id)
@@ -128,13 +129,14 @@ class FrontDesk:
             async with asyncio.timeout(grace_s):
                 await self._emptied.wait()
         except TimeoutError:
-            log.warning("%d sessions are ended: the drain's grace is over", len(self._sessions))
+            log.warning("%d sessions are ended: the drain's grace is over", self.sessions)
         await self.shut()
 
     async def shut(self) -> None:
         """End every session now."""
         self._draining = True
         await self._tokens.aclose()
+        await self._greenroom.close()
         for session in list(self._sessions.values()):
             session.close("shutdown")
         for timer in self._timers:
@@ -146,20 +148,18 @@ class FrontDesk:
 
     def _open(self, message: Message) -> None:
         tenant = ""
-        try:
+
+        def accept() -> None:
+            nonlocal tenant
             tenant = subjects.parse_pool_subject("open", message.subject).tenant
-            handed_over = codec.HANDOVER_HEADER in message.headers
-            if not handed_over and not self.may_answer(tenant, message.reply):
+            if codec.HANDOVER_HEADER in message.headers or self.may_answer(tenant, message.reply):
+                self._accept(tenant, message)
+            else:
                 self._tokens.refuse()
-                return
-            self._accept(tenant, message)
-        except WireError as error:
+
+        error = _attempt(accept)
+        if error is not None:
             self.refuse(tenant, message, error)
-        except InboxFull:
-            self.refuse(tenant, message, WireError("no_capacity", "the worker is busy"))
-        except Exception:  # the root of a request: whoever sent it is told
-            log.exception("an open failed")
-            self.refuse(tenant, message, WireError("internal", "the request could not be carried out"))
 
     def refuse(self, tenant: str, message: Message, error: WireError) -> None:
         if codec.HANDOVER_HEADER in message.headers:
@@ -169,6 +169,9 @@ class FrontDesk:
             self._tokens.give_back()
         else:
             self._tokens.refuse()
+        self._turn_away(tenant, message, error)
+
+    def _turn_away(self, tenant: str, message: Message, error: WireError) -> None:
         self._telemetry.open_refused(error.code, tenant)
         self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
 
@@ -189,70 +192,48 @@ class FrontDesk:
     def begin(self, arrival: Arrival) -> None:
         """A session that nobody has begun. Raises WireError, InboxFull."""
         session_id = arrival.settled.session or secrets.token_urlsafe(16)
-        if session_id in self._sessions:
+        if session_id in self._sessions or session_id in self._greenroom:
             raise bad_request("a session of this name is live", field="session")
-        session = self.make(session_id, arrival)
+        guest = Guest(session_id, arrival, self._fit.options(arrival.settled), self._loop.time())
+        if not self._greenroom.lacking(guest.options):
+            self._admit(guest)
+            return
+        self._opening(arrival.settled)  # what is wrong with it is told at once
+        self._greenroom.wait(guest, self._called)
+        self._emptied.clear()
+        self.retarget()
+
+    def _called(self, guest: Guest, error: WireError | None) -> None:
+        """From the green room: the voices are here, or will not come."""
+        error = error or _attempt(lambda: self._admit(guest))
+        if error is not None:
+            self._turn_away(guest.arrival.tenant, guest.arrival.message, error)
+        if not self.sessions:
+            self._emptied.set()
+        self.retarget()
+
+    def _admit(self, guest: Guest) -> None:
+        """Raises WireError, InboxFull."""
+        arrival = guest.arrival
+        session = self.make(guest.session, arrival, opened_at=guest.came_at)
         ready = self.ready(session, arrival.tenant)
         if self._relocation is not None and arrival.settled.resume:
             self._relocation.enrol(session, arrival)
         session.begin(ready)
         self.register(session, arrival.tenant)
 
+    async def bring(self, settled: Open) -> bool:
+        """Fetch the voices that a session from elsewhere lacks; whether that took time. Raises WireError."""
+        options = self._fit.options(settled)
+        if not self._greenroom.lacking(options):
+            return False
+        await self._greenroom.bring(options)
+        return True
+
     def register(self, session: LiveSession, tenant: str) -> None:
         self._sessions[session.id], self._tenants[session.id] = session, tenant
         self._emptied.clear()
         self.retarget()
-
-    def ready(self, session: LiveSession, tenant: str, **resumed: Any) -> events.Ready:
-        return events.Ready.answering(
-            session.settled,
-            session=session.id,
-            input=subjects.input_subject(tenant, self._settings.worker.id, session.id),
-            worker=self._settings.worker.id,
-            model=self.model.name,
-            engine=self.version,
-            frame_ms=self.model.frame_ms,
-            limits=self._offer.limits,
-            header=session.egress.header_bytes,
-            **resumed,
-        )
-
-    def make(self, session_id: str, arrival: Arrival, pts: int = 0) -> LiveSession:
-        """``pts``: of the first sample, in a session that goes on here."""
-        settled = arrival.settled
-        opening = self._opening(settled)  # before anything is begun that would have to be ended
-        audio = settled.format.encoding
-        assert audio in get_args(AudioEncoding)
-        chain = OutputChain(
-            audio,  # type: ignore[arg-type]  # checked against the offer and above
-            settled.format.sample_rate,
-            model_rate=self.model.sample_rate,
-            gain_db=settled.gain_db,
-            trim_silence=settled.trim_silence,
-            stream=zlib.crc32(session_id.encode()),
-            pts=pts,
-        )
-        out = subjects.out_subject(arrival.tenant, session_id) if settled.fanout else None
-        egress = Egress(self._bus, arrival.message.reply, arrival.content, chain, audio, out=out)
-        attributes: dict[str, float | str] = {
-            "voice": settled.voice or "",
-            "encoding": audio,
-            "sample_rate": settled.format.sample_rate,
-            "pace": settled.pace,
-        }
-        span = self._telemetry.session_opened(
-            arrival.message.headers, session=session_id, tenant=arrival.tenant, attributes=attributes
-        )
-        return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
-
-    def _slot_options(self, settled: Open) -> SlotOptions:
-        """``voices`` and ``cfg`` are fields of models with voices alone."""
-        known = {field.name for field in dataclasses.fields(self.model.defaults)}
-        names = known & {"seed", "temperature", "top_k", "cfg", "padding_bonus", "max_padding"}
-        chosen = {name: value for name in names if (value := getattr(settled, name)) is not None}
-        if "voices" in known and settled.voice is not None:
-            chosen["voices"] = (settled.voice,)
-        return dataclasses.replace(self.model.defaults, recorded=settled.resume, **chosen)
 
     def _check_tenant(self, tenant: str) -> None:
         served = self._settings.worker.tenants
@@ -346,13 +327,16 @@ class FrontDesk:
         del self._tenants[session_id]
         if self._relocation is not None:
             self._relocation.gone(session_id)
-        if not self._sessions:
+        if not self.sessions:
             self._emptied.set()
 
+    def _parked(self) -> int:
+        return sum(session.place is Place.PARKED for session in self._sessions.values())
+
     def _occupied(self) -> int:
-        """Sessions that hold a row, wait to get theirs back, or are on their way here."""
+        """Sessions that hold a row, wait to get theirs back or for their voices, or are on their way here."""
         arriving = 0 if self._relocation is None else self._relocation.arriving
-        return arriving + sum(session.place is not Place.PARKED for session in self._sessions.values())
+        return arriving + self.sessions - self._parked()
 
     def retarget(self) -> None:
         limit, occupied = self._limit_now(), self._occupied()
@@ -398,3 +382,17 @@ class FrontDesk:
             call()
 
         self._timers.append(self._loop.call_later(seconds, fire))
+
+
+def _attempt(work: Callable[[], None]) -> WireError | None:
+    """The root of an open: whoever sent it is told what is returned."""
+    try:
+        work()
+    except WireError as error:
+        return error
+    except InboxFull:
+        return WireError("no_capacity", "the worker is busy")
+    except Exception:
+        log.exception("an open failed")
+        return WireError("internal", "the request could not be carried out")
+    return None

@@ -112,6 +112,12 @@ def unsupported_option(name: str, problem: str = "not supported by this worker")
     return WireError("unsupported_option", f"{name}: {problem}", detail={"option": name})
 
 
+def voice_not_found(problem: str, *, close: Iterable[str] = (), retryable: bool = False) -> WireError:
+    """``close``: names to choose from."""
+    detail: Detail = {"voices": names} if (names := list(close)) else {}
+    return WireError("voice_not_found", f"voice: {problem}", retryable=retryable, detail=detail)
+
+
 class BusError(WorkerError):
     """Something between the worker and the NATS server."""
 

@@ -14,6 +14,9 @@ from pydantic_settings import BaseSettings, CliPositionalArg, CliSettingsSource
 NO_VALUE = "\0"
 """What pydantic-settings reads as None. No argument can contain a NUL, so every text can be said, "null" too."""
 
+SHORT = {"--model.path": "--model"}
+"""Flags with a second name. The library keeps the names of sections for itself, but we leave those flags out."""
+
 _TYPES = {"tuple[str,...]": "A,B", "SecretStr": "SECRET", "str": "TEXT", "int": "N", "float": "X"}
 _POSITIONAL = get_args(CliPositionalArg[str])[1]
 
@@ -84,5 +87,6 @@ def _add_argument(container: _Container, *names: str, **options: Any) -> argpars
         options["help"] = re.sub(rf" ?\(default(: {NO_VALUE}?| factory: \w+)\)", "", help_text)
     if "metavar" in options and not options["metavar"].startswith("{"):
         options["metavar"] = _TYPES.get(options["metavar"], options["metavar"].upper())
+    short = (SHORT[name] for name in names if name in SHORT)
     add: Callable[..., argparse.Action] = container.add_argument
-    return add(*names, **options)
+    return add(*short, *names, **options)

@@ -30,9 +30,9 @@ class Generation:
     """Begins with the session or with a ``cancel`` that keeps it. The session calls it with messages and events of this
     generation alone; after ``close`` nothing of it reaches engine or listener."""
 
-    def __init__(self, number: int, stage: Stage, noise: int | None = None, before: str = "") -> None:
+    def __init__(self, number: int, stage: Stage, noise: int | None = None, before: str = "", speaker: int = 0) -> None:
         """``noise``: what the engine knows it by, if a take-over has raised its number. ``before``: text of it that is
-        spoken and forgotten."""
+        spoken and forgotten. ``speaker``: whose text comes first."""
         self.number = number
         self.noise = number if noise is None else noise
         self.finished = False
@@ -52,7 +52,7 @@ class Generation:
         self._more = False  # the engine was given text behind the last flush
         self._marks = Marks(stage.egress.media_ms)
         outlet = Outlet(self._push, self._tell_need, self._unreadable)
-        self._narration = Narration(stage.opening, stage.plumbing.reader, outlet, self._marks)
+        self._narration = Narration(stage.opening, stage.plumbing.reader, outlet, self._marks, speaker)
         self._samples = 0  # that the engine has charged for
         self._credited_ms = 0.0
         self._from_pts = stage.egress.pts
@@ -87,9 +87,14 @@ class Generation:
     def unspoken_characters(self) -> int:
         return self._narration.unspoken_characters
 
-    def feed(self, text: str) -> None:
+    @property
+    def speaker(self) -> int:
+        """Whose the text is that comes next, if nothing else is said."""
+        return self._narration.speaker
+
+    def feed(self, text: str, speaker: int | None = None) -> None:
         before = self._narration.characters
-        self._narration.feed(text)
+        self._narration.feed(text, speaker)
         self._stage.tally.characters += self._narration.characters - before
 
     def flush(self) -> None:

@@ -34,6 +34,8 @@ class Ledger:
     records: list[bytes] = field(default_factory=list)
     answered: int = 0
     """Flushes among the orders."""
+    speaker: int = 0
+    """Whose the last of that text was."""
     texts_before: int = 0
     """Numbered texts that are in ``before`` as a whole."""
     cuts: list[wire.Cut] = field(default_factory=list)
@@ -54,7 +56,7 @@ class Ledger:
         self.since = restart.since
         self.cancelled = (restart.spoken, restart.unspoken)
         self.origin_seq, self.origin_pts = origin
-        self.first = self.answered = self.texts_before = 0
+        self.first = self.answered = self.texts_before = self.speaker = 0
         self.before = ""
         self.orders, self.records, self.cuts = [], [], []
 
@@ -79,6 +81,9 @@ class Ledger:
             kind, text = self.orders.pop(0)
             if kind == "flush":
                 self.answered -= 1
+                continue
+            if kind == "speaker":
+                self.speaker = int(text)
                 continue
             joined = join_surrogates(self.before + text)
             taken = len(joined) - len(self.before)
@@ -124,4 +129,7 @@ class Ledger:
             raise JournalDamaged("a checkpoint of another form") from None
 
 
-_PLAIN = ("number", "since", "noise", "origin_seq", "origin_pts", "first", "before", "texts_before", "answered")
+_PLAIN = (
+    *("number", "since", "noise", "origin_seq", "origin_pts", "first"),
+    *("before", "speaker", "texts_before", "answered"),
+)

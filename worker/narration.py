@@ -79,6 +79,7 @@ class Operation:
     work: Callable[[TextSource], Sequence[Piece]]
     light: bool
     done: Callable[[], None]
+    speaker: int
 
 
 class Narration:
@@ -88,8 +89,8 @@ class Narration:
     The outlet's calls and the ``done`` calls happen on the event loop, never after ``close``.
     """
 
-    def __init__(self, opening: Opening, executor: Executor, outlet: Outlet, marks: Marks) -> None:
-        """``marks`` are told which words there are and when the engine begins them."""
+    def __init__(self, opening: Opening, executor: Executor, outlet: Outlet, marks: Marks, speaker: int = 0) -> None:
+        """``marks`` are told which words there are and when the engine begins them. ``speaker``: the first."""
         self._opening, self._executor, self._outlet, self._marks = opening, executor, outlet, marks
         self._source: TextSource | None = None
         self._waiting: deque[Operation] = deque()
@@ -99,6 +100,8 @@ class Narration:
         self._given = self._taken = 0  # spoken words: given to the engine, begun by it
         self._ends: deque[tuple[int, int]] = deque()  # of words not yet begun: (spoken words before, its end)
         self._read_to = 0
+        self.speaker = speaker
+        """Whose text comes next."""
         self.characters = 0
 
     @property
@@ -127,19 +130,24 @@ class Narration:
         while self._running is not None:
             await asyncio.wait({self._running})
 
-    def feed(self, delta: str) -> None:
+    def feed(self, delta: str, speaker: int | None = None) -> None:
+        """``speaker``: whose text it is; None: whose the text before was, at first the first one's. No word goes on
+        from one speaker to another."""
+        if speaker is not None and speaker != self.speaker:
+            self.flush(lambda: None)
+            self.speaker = speaker
         if not delta:
             return
         self.characters += len(delta) - self._completes_pair(delta)
         self._parts.append(delta)
-        self._put(Operation(lambda source: source.feed(delta), len(delta) <= LIGHT_CHARS, lambda: None))
+        self._do(lambda source: source.feed(delta), len(delta) <= LIGHT_CHARS, lambda: None)
 
     def flush(self, done: Callable[[], None]) -> None:
         # Of the text before, no more is left than the few words that had to wait for the next ones.
-        self._put(Operation(lambda source: source.flush(), True, done))
+        self._do(lambda source: source.flush(), True, done)
 
     def finish(self, done: Callable[[], None]) -> None:
-        self._put(Operation(lambda source: source.finish(), True, done))
+        self._do(lambda source: source.finish(), True, done)
 
     def word_taken(self, model_sample: int) -> None:
         """The engine begins the next spoken word; it will be heard from that sample on."""
@@ -165,14 +173,14 @@ class Narration:
         before = self._parts[-1][-1] if self._parts else ""
         return "\ud800" <= before <= "\udbff" and "\udc00" <= delta[0] <= "\udfff"
 
-    def _put(self, operation: Operation) -> None:
+    def _do(self, work: Callable[[TextSource], Sequence[Piece]], light: bool, done: Callable[[], None]) -> None:
         if self._closed:
             return
-        self._waiting.append(operation)
+        self._waiting.append(Operation(work, light, done, self.speaker))
         if self._running is not None:
             return
         while self._waiting and self._is_light(self._waiting[0]):
-            self._settle(self._read(self._waiting[0].work))
+            self._settle(self._read(self._waiting[0].work), self._waiting[0].speaker)
             self._next()
         if self._waiting:
             self._running = asyncio.get_running_loop().create_task(self._work_off())
@@ -184,8 +192,8 @@ class Narration:
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                work = self._waiting[0].work
-                self._settle(await loop.run_in_executor(self._executor, self._read, work))
+                operation = self._waiting[0]
+                self._settle(await loop.run_in_executor(self._executor, self._read, operation.work), operation.speaker)
                 self._next()
         finally:
             self._running = None
@@ -212,7 +220,7 @@ class Narration:
             log.exception("a text could not be read")
             return None
 
-    def _settle(self, read: Slice | None) -> None:
+    def _settle(self, read: Slice | None, speaker: int) -> None:
         if self._closed:
             return
         if read is None:
@@ -223,4 +231,8 @@ class Narration:
         self._ends.extend((word.first, word.end) for word in read.words if word.first is not None)
         self._given += sum(piece.entry.is_word for piece in read.pieces)
         if read.pieces:
-            self._outlet.entries(tuple(piece.entry for piece in read.pieces))
+            self._outlet.entries(tuple(_said_by(speaker, piece.entry) for piece in read.pieces))
+
+
+def _said_by(speaker: int, entry: Entry) -> Entry:
+    return dataclasses.replace(entry, speaker=speaker) if speaker else entry

@@ -68,6 +68,8 @@ class Passage:
             case "text":
                 self._stage.intake.take()
                 generation.feed(text)
+            case "speaker":
+                generation.feed("", int(text))
             case "flush":
                 generation.flush()
             case "finish":

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from scheduler import messages as sched
 from worker.egress import Egress
-from worker.errors import WireError
+from worker.errors import WireError, too_large, unsupported_option
 from worker.intake import Intake
 from worker.narration import Opening
 from worker.tally import Tally
 from worker.telemetry import SessionSpan, Telemetry
-from worker.wire.requests import Open
+from worker.wire.requests import Open, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,13 @@ class Stage:
     """The same for what needs a row."""
     fail: Callable[[WireError], None]
     """Ends the session for a fault on this side."""
+
+    def check(self, message: Text, unspoken: int) -> None:
+        """``unspoken``: characters that wait already. Raises WireError for a text that cannot be taken."""
+        p, characters = self.plumbing, len(message.text)
+        if characters > p.text_chars:
+            raise too_large("text", p.text_chars, "characters")
+        if unspoken + characters > p.buffer_chars:
+            raise too_large("text", p.buffer_chars, "characters unspoken", retryable=True)
+        if message.speaker is not None and message.speaker >= len(self.settled.voices or ("",)):
+            raise unsupported_option("speaker", "the session has no such voice")

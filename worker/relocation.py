@@ -20,7 +20,7 @@ from worker.scribe import JournalScribe
 from worker.sections import Settings
 from worker.session import LiveSession
 from worker.stream import JournalStream
-from worker.takeover import TakenOver, take_over
+from worker.takeover import TakenOver, peek, take_over
 from worker.wire import codec, events, subjects
 from worker.wire.journal import Closed, Counters, Opened, encode_entry, session_subject
 from worker.wire.requests import Open
@@ -51,6 +51,10 @@ class Reception(Protocol):
 
     def begin(self, arrival: Arrival) -> None:
         """A session that nobody has begun. Raises WireError, InboxFull."""
+        ...
+
+    async def bring(self, settled: Open) -> bool:
+        """Fetch the voices that a session lacks; whether that took time. Raises WireError."""
         ...
 
     def make(self, session_id: str, arrival: Arrival, pts: int = 0) -> LiveSession: ...
@@ -184,7 +188,7 @@ class Relocation:
         session_id = arrival.settled.session
         assert session_id is not None
         # An open that waited while this process was stopped is an old one: whoever sent it has asked others since.
-        wanted = not self._journal.waking
+        wanted = not self._journal.waking and await self._voices_are_here(arrival.tenant, session_id)
         taken = await take_over(
             self._stream,
             arrival.tenant,
@@ -201,6 +205,15 @@ class Relocation:
             await self._end(arrival, taken)
         else:
             await self._go_on(arrival, taken)
+
+    async def _voices_are_here(self, tenant: str, session_id: str) -> bool:
+        """They are fetched before the session is claimed: its worker may be alive, and others may have them. False:
+        meanwhile another worker has it. Raises WireError."""
+        held = await peek(self._stream, tenant, session_id)
+        if held is None or not await self._reception.bring(Open.model_validate(held.opened.settled)):
+            return True
+        now = await peek(self._stream, tenant, session_id)
+        return now is not None and now.owner == held.owner
 
     async def _left(self, session_id: str) -> None:
         """If the session was here all the time: until its row is free."""

@@ -35,6 +35,8 @@ from pydantic_settings import BaseSettings, CliToggleFlag, NoDecode, PydanticBas
 from worker.flags import NO_VALUE
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
+KYUTAI, KYUTAI_VOICES = "hf://kyutai/", "hf://kyutai/tts-voices"
+"""Models on the Hugging Face hub, and the voices made for them (moshi ``DEFAULT_DSM_TTS_VOICE_REPO``)."""
 
 
 def _listed(value: object) -> object:
@@ -248,19 +250,31 @@ class ModelSettings(Section):
         default="builtin", description="builtin, a folder in Kyutai's layout, or hf://owner/name[@revision]"
     )
     voices: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        default=None, description="folder or hf:// repository of voices; unset: the model folder's own"
+        default=None,
+        description="folder or hf:// repository of voices; unset: the model folder's own, or Kyutai's for Kyutai's",
+    )
+    voice_wait_s: PositiveFloat = Field(
+        default=30.0, description="longest that an open waits for a voice that is not here yet"
     )
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N"
     )
-    precision: Literal["auto", "float32", "bf16x3", "bfloat16", "int8"] = Field(
+    precision: Literal["auto", "float32", "fixed16", "bfloat16", "int8"] = Field(
         default="auto",
-        description="of products (float32, bf16x3) or weights (bfloat16, int8); auto: the fastest that keeps the words",
+        description="of products (float32, fixed16) or weights (bfloat16, int8); auto: the fastest faithful one",
     )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads of a step; unset: chosen for the machine"
     )
     slots: PositiveInt | None = Field(default=None, description="most sessions at once; unset: chosen for the machine")
+    codebooks: PositiveInt | None = Field(
+        default=None, description="codebooks to generate: fewer are faster and sound coarser; unset: all"
+    )
+
+    @property
+    def voice_place(self) -> str | None:
+        """Where the voices are; None: in the model's folder."""
+        return self.voices or (KYUTAI_VOICES if self.path.startswith(KYUTAI) else None)
 
 
 class SchedulerSettings(Section):

@@ -24,6 +24,7 @@ from worker.desk import FrontDesk
 from worker.embedded import EmbeddedServer
 from worker.engine_thread import EngineThread
 from worker.errors import JournalAway, bad_request
+from worker.greenroom import GreenRoom
 from worker.narration import LIGHT_CHARS, Opening
 from worker.probes import Probes, Vitals
 from worker.sections import DEFAULT_URL, ModelSettings, NatsSettings, SchedulerSettings, Settings
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CPU_SLOTS = 64
-CUDA_SLOTS = 256
+CPU_SLOTS, CUDA_SLOTS = 64, 256
+BUILTIN_CPU_SLOTS = 192
+"""A slot of the built-in voice takes 2 MiB, and those only once it is used."""
 STEPS_TO_FAIL = 3
 """Steps in a row that raise before liveness fails."""
 
@@ -122,6 +124,7 @@ async def running(
             submit=engine.submit,
             limit=lambda: engine.loop.limit,
             opening=opening,
+            greenroom=GreenRoom(frame_engine, settings.model.voice_wait_s),
             reader=reader,
             version=version,
             slots=frame_engine.capacity,
@@ -214,10 +217,22 @@ def load_model(model: ModelSettings) -> FrameEngine:
     device = model.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    slots = model.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS)
     return load_engine(
-        model_folder(model), capacity=slots, device=device, precision=model.precision, voices=model.voices
+        model_folder(model),
+        capacity=slots_of(model, device),
+        device=device,
+        precision=model.precision,
+        voices=model.voice_place,
+        codebooks=model.codebooks,
+        threads=model.threads,
     )
+
+
+def slots_of(model: ModelSettings, device: str) -> int:
+    """Sessions that may be open at once, before admission."""
+    if device == "cpu":
+        return model.slots or (BUILTIN_CPU_SLOTS if model.path == "builtin" else CPU_SLOTS)
+    return model.slots or CUDA_SLOTS
 
 
 def _text_streams(model: ModelSettings, info: ModelInfo) -> Callable[[Open], Opening]:

@@ -45,7 +45,9 @@ class LiveSession:
         egress: Egress,
         span: SessionSpan,
         plumbing: Plumbing,
+        opened_at: float | None = None,
     ) -> None:
+        """opened_at: when the session was asked for, if it had to wait since."""
         self.id = session
         self.settled = settled
         self.egress = egress
@@ -55,7 +57,7 @@ class LiveSession:
             egress.route, hold=self._hold, resume=self._resume, probe=self._ask, gone=lambda: self.close("gone")
         )
         self._options, self._span, self._p = options, span, plumbing
-        self._tally = Tally(plumbing.now())
+        self._tally = Tally(plumbing.now() if opened_at is None else opened_at)
         self._intake = Intake()
         ways = (self._submit, self._set_to_work, self._give_up)
         self._stage = Stage(session, settled, opening, egress, self._intake, span, self._tally, plumbing, *ways)
@@ -122,7 +124,7 @@ class LiveSession:
             self._last_cancel = events.Cancelled(gen=ledger.noise, spoken=spoken, unspoken=unspoken)
         self._credit_ms = ledger.counters.credit_ms
         self._options = dataclasses.replace(self._options, generation=ledger.noise)
-        self._generation = Generation(ledger.number, self._stage, ledger.noise, ledger.before)
+        self._generation = Generation(ledger.number, self._stage, ledger.noise, ledger.before, ledger.speaker)
         self._passage.adopt(ledger, self._generation, age_s)
 
     async def go_on(self, ready: events.Ready, ledger: Ledger) -> None:
@@ -132,8 +134,8 @@ class LiveSession:
         self.egress.ready(ready)
         script = await self._passage.script(self._generation)
         if not self.over:
-            sound_from = ledger.first if self.egress.remembers else None
-            self._p.submit(sched.Restore(self._open, script, ledger.answered, records, ledger.first, sound_from))
+            at = (ledger.first, ledger.first if self.egress.remembers else None, ledger.speaker)
+            self._p.submit(sched.Restore(self._open, script, ledger.answered, records, *at))
 
     def bury(self, ledger: Ledger, error: WireError) -> None:
         """End a session that another worker has begun, without taking a row for it."""
@@ -194,13 +196,12 @@ class LiveSession:
             return
         if generation.finished:
             raise bad_request("no text after finish")
-        if len(message.text) > self._p.text_chars:
-            raise too_large("text", self._p.text_chars, "characters")
-        if generation.unspoken_characters + len(message.text) > self._p.buffer_chars:
-            raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
+        self._stage.check(message, generation.unspoken_characters)
         self._intake.take()
+        if message.speaker not in (None, generation.speaker):
+            self.scribe.order("speaker", str(message.speaker))
         self.scribe.order("text", message.text)
-        generation.feed(message.text)
+        generation.feed(message.text, message.speaker)
 
     def _finish(self) -> None:
         self.scribe.order("finish")

@@ -30,6 +30,22 @@ class TakenOver:
         return self.falls > MOST_FALLS
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    owner: str
+    opened: wire.Opened
+
+
+async def peek(stream: JournalStream, tenant: str, session: str) -> Held | None:
+    """Whose a session is, and how it was opened; None: there is none. Raises JournalAway, JournalDamaged."""
+    stored = await stream.last(wire.session_subject(tenant, session))
+    entry = wire.Closed() if stored is None else wire.decode_entry(stored.payload)
+    if isinstance(entry, wire.Closed):
+        return None
+    checkpoint = entry if isinstance(entry, wire.Checkpoint) else _checkpoint(await stream.get(entry.base))
+    return Held(entry.owner, Ledger.load(checkpoint.state).opened)
+
+
 async def take_over(
     stream: JournalStream, tenant: str, session: str, owner: str, *, fall: bool, wanted: bool = True
 ) -> TakenOver | None:

@@ -46,9 +46,9 @@ def _block(w: BlockWeights, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
     return x + w.gamma * y, joined[:, time:]
 
 
-def decode(weights: SpectralWeights, c: SpectralConfig, codes: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
-    """codes: int64 [rows, codebooks]; history: float32 [rows, history_size] -> samples float32 [rows, 1920] and the
-    next history."""
+def decode_heads(weights: SpectralWeights, c: SpectralConfig, codes: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
+    """As ``decode``, up to the spectra: log magnitudes and phases [rows, subframes, 2 * (n_fft / 2 + 1)], and the next
+    history but for its last n_fft numbers, which are not read."""
     rows = codes.shape[0]
     latent = weights.codebooks[0][codes[:, 0]]
     for book in range(1, c.codebooks):
@@ -67,11 +67,18 @@ def decode(weights: SpectralWeights, c: SpectralConfig, codes: Tensor, history: 
         at += size
         kept.append(past.flatten(1))
     x = F.linear(F.layer_norm(x, (c.dim,), *weights.norm, HEAD_EPS), *weights.head)
-    log_magnitude, phase = x.chunk(2, dim=-1)
+    return x, torch.cat(kept, dim=1)
+
+
+def decode(weights: SpectralWeights, c: SpectralConfig, codes: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
+    """codes: int64 [rows, codebooks]; history: float32 [rows, history_size] -> samples float32 [rows, 1920] and the
+    next history."""
+    heads, kept = decode_heads(weights, c, codes, history)
+    log_magnitude, phase = heads.chunk(2, dim=-1)
     spectrum = torch.polar(log_magnitude.clamp(max=c.log_magnitude_max).exp(), phase)
     waves = torch.fft.irfft(spectrum, c.n_fft) * window(c, codes.device)
-    line = F.pad(history[:, at:], (0, (c.subframes - 1) * c.hop))
+    line = F.pad(history[:, kept.shape[1] :], (0, (c.subframes - 1) * c.hop))
     for index in range(c.subframes):
         line = line + F.pad(waves[:, index], (index * c.hop, (c.subframes - 1 - index) * c.hop))
     samples, tail = line[:, : c.frame_samples], line[:, c.frame_samples :]
-    return samples, torch.cat([*kept, F.pad(tail, (0, c.hop))], dim=1)
+    return samples, torch.cat([kept, F.pad(tail, (0, c.hop))], dim=1)

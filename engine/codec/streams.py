@@ -32,6 +32,10 @@ class CodecStream(Protocol):
         """The samples that the next frame would have completed, float32 [overlap]; they are cleared."""
         ...
 
+    def tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        """The same for rows of a step, without a look at the host: float32 [rows, overlap], cleared where ``over``."""
+        ...
+
     def save(self, slot: int) -> Saved:
         """What ``restore`` puts into a slot again."""
         ...
@@ -60,6 +64,11 @@ class SpectralStream:
         line.zero_()
         return tail
 
+    def tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        lines = self._history[slots, -self._config.n_fft :]
+        self._history[slots, -self._config.n_fft :] = torch.where(over[:, None], 0.0, lines)
+        return lines[:, : self._config.overlap]
+
     def save(self, slot: int) -> Saved:
         return (self._history[slot].clone(),)
 
@@ -84,6 +93,9 @@ class MimiStream:
     def tail(self, slot: int) -> Tensor:
         """Empty: a Mimi frame is complete at once."""
         return torch.empty(0, device=self._device)
+
+    def tails(self, slots: Tensor, over: Tensor) -> Tensor:
+        return torch.empty(len(slots), 0, device=self._device)
 
     def save(self, slot: int) -> Saved:
         one = self._state.gather(torch.tensor([slot], device=self._device))

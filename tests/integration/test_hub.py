@@ -6,19 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
 from engine.errors import CheckpointError
 from engine.hub import model_folder
+from tests.integration.scripted_hub import Hub, scripted_hub
 
-COMMIT = "a" * 40
 WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
 CONFIG = {"moshi_name": "lm.safetensors", "mimi_name": "mimi.safetensors", "tokenizer_name": "spm.model"}
 FILES = {
@@ -26,9 +22,6 @@ FILES = {
     "lm.safetensors": WEIGHTS,
     "mimi.safetensors": b"mimi",
     "spm.model": b"spm",
-    "people/bert.feed@7.safetensors": b"bert",
-}
-VOICES = {
     "people/anna.feed@7.safetensors": b"anna",
     "people/anna.wav": b"wav",
     "people/bert.feed@7.safetensors": b"bert",
@@ -43,93 +36,14 @@ config = read_model_config(Fields(Path("config.json"), json.loads(sys.argv[2])))
 library = open_library(sys.argv[1], config)
 print(json.dumps([library.names, library.find("bert").read_text()]))
 """
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 CLIENT = "import sys; from engine.hub import model_folder; print(model_folder(sys.argv[1]))"
-
-
-class Hub(ThreadingHTTPServer):
-    """Knows one repository. ``stop_halfway``: the weights come to a halt in the middle, until ``go_on``."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.gets: Counter[str] = Counter()
-        self.halfway, self.go_on = threading.Event(), threading.Event()
-        self.stop_halfway = False
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_HEAD(self) -> None:
-        self._head()
-
-    def do_GET(self) -> None:
-        if self.path.startswith("/api/models/some/model/tree/main"):
-            self._list()
-            return
-        name, start = self._head()
-        if name is None:
-            return
-        self.server.gets[name] += 1
-        body = FILES[name][start:]
-        if name == "lm.safetensors" and self.server.stop_halfway:
-            self.wfile.write(body[: len(body) // 2])
-            self.wfile.flush()
-            self.server.halfway.set()
-            self.server.go_on.wait(60)
-            body = body[len(body) // 2 :]
-        try:
-            self.wfile.write(body)
-        except OSError:
-            self.close_connection = True  # the client was killed
-
-    def _list(self) -> None:
-        files = [{"type": "file", "path": path, "size": len(body), "oid": "0"} for path, body in VOICES.items()]
-        body = json.dumps(files).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _head(self) -> tuple[str | None, int]:
-        name = unquote(self.path.split("/", 5)[-1])
-        if not self.path.startswith("/some/model/resolve/") or name not in FILES:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return None, 0
-        asked = self.headers.get("Range", "")
-        start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
-        self.send_response(206 if asked else 200)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{name}-etag"')
-        self.send_header("Accept-Ranges", "bytes")
-        if asked:
-            self.send_header("Content-Range", f"bytes {start}-{len(FILES[name]) - 1}/{len(FILES[name])}")
-        self.send_header("Content-Length", str(len(FILES[name]) - start))
-        self.end_headers()
-        return name, start
-
-    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    server = Hub()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.go_on.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with scripted_hub(FILES) as server:
+        yield server
 
 
 def client(hub: Hub, cache: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
@@ -167,20 +81,20 @@ def test_all_files_that_the_configuration_names(hub: Hub, tmp_path: Path) -> Non
 
 
 def test_a_killed_download_leaves_nothing_half(hub: Hub, tmp_path: Path) -> None:
-    hub.stop_halfway = True
+    hub.halt = "lm.safetensors"
     process = client(hub, tmp_path)
     assert hub.halfway.wait(60)
     process.kill()
     process.communicate()
     assert not weights_in(tmp_path)
-    hub.stop_halfway = False
+    hub.halt = ""
     hub.go_on.set()
     folder = folder_of(client(hub, tmp_path))
     assert (folder / "lm.safetensors").read_bytes() == WEIGHTS
 
 
 def test_two_workers_share_one_cache(hub: Hub, tmp_path: Path) -> None:
-    hub.stop_halfway = True
+    hub.halt = "lm.safetensors"
     first = client(hub, tmp_path)
     assert hub.halfway.wait(60)
     second = client(hub, tmp_path)
@@ -192,7 +106,7 @@ def test_two_workers_share_one_cache(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_offline_says_which_files_are_wanted(hub: Hub, tmp_path: Path) -> None:
-    hub.stop_halfway = True
+    hub.halt = "lm.safetensors"
     process = client(hub, tmp_path)
     assert hub.halfway.wait(60)
     process.kill()
@@ -232,3 +146,10 @@ def test_voices_of_a_repository(hub: Hub, tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert json.loads(out) == [["anna", "bert"], "bert"]
     assert set(hub.gets) == {"people/bert.feed@7.safetensors"}
+    offline = client(hub, tmp_path, VOICE_CLIENT, "hf://some/model/people", json.dumps(tiny.published()), **OFFLINE)
+    out, errors = offline.communicate(timeout=60)
+    assert json.loads(out) == [["bert"], "bert"], "what is here of it"
+    assert "cannot be listed; the 1 voices of it that are here are offered" in errors
+    nothing = client(hub, tmp_path / "e", VOICE_CLIENT, "hf://some/model", json.dumps(tiny.published()), **OFFLINE)
+    _out, errors = nothing.communicate(timeout=60)
+    assert "engine.errors.CheckpointError: hf://some/model: cannot be listed" in errors

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 
+from cuda_ext.build import compiler
 from engine.checkpoint import MimiCheckpoint, load_language_model
 from engine.codec.mimi.config import PUBLISHED
 from engine.codec.mimi.weights import MimiWeights
@@ -114,6 +115,7 @@ CASES = (
             "depformer_dim_feedforward": [72, 48, 96],
             "hidden_scale": 4,
             "gating": "mish",
+            "existing_text_padding_id": 7,
         },
         voices=(5, 5),
     ),
@@ -144,8 +146,8 @@ def words(count: int, seed: int, card: int) -> tuple[Entry, ...]:
     out = []
     for index in range(count):
         tokens = tuple(rng.randrange(4, card) for _ in range(rng.randint(1, 3)))
-        tokens = (1, *tokens) if index == 0 else tokens  # the speaker's turn
-        out.append(Entry((), 4) if index == 3 else Entry(tokens, rng.choice([0, 0, 2])))
+        padding = rng.choice([0, 0, 2]) if index else 0
+        out.append(Entry((), 4) if index == 3 else Entry(tokens, padding))
     return tuple(out)
 
 
@@ -159,6 +161,9 @@ class Mute:
 
     def tail(self, slot: int) -> torch.Tensor:
         return torch.zeros(0)
+
+    def tails(self, slots: torch.Tensor, over: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(slots), 0)
 
     def save(self, slot: int) -> Saved:
         return ()
@@ -177,11 +182,12 @@ class Spoken:
     record: Record
 
 
-def speak(case: Case, folder: Path) -> Spoken:
+def speak(case: Case, folder: Path, dtype: torch.dtype = torch.float32) -> Spoken:
+    """dtype: of the file, and of moshi's run."""
     from tests.parity import tiny_checkpoints as tiny
 
     raw = configuration(case)
-    tiny.write_checkpoint(folder, raw, seed=len(case.name), fused=case.fused)
+    tiny.write_checkpoint(folder, raw, seed=len(case.name), fused=case.fused, dtype=dtype)
     rows, names = [], []
     for index in range(2):
         own = tuple(f"people/{index}-{n}" for n in range(case.voices[index])) if case.voiced else ()
@@ -203,6 +209,7 @@ def speak(case: Case, folder: Path) -> Spoken:
         padding_bonus=case.padding_bonus,
         max_padding=case.max_padding,
         steps=case.steps,
+        dtype=dtype,
     )
     return Spoken(case, folder, rows, names, record)
 
@@ -221,12 +228,20 @@ def spoken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return speak(request.param, tmp_path_factory.mktemp("checkpoint"))
 
 
-def load(spoken: Spoken, row_by_row: bool = False) -> DsmEngine:
-    lm = load_language_model(spoken.folder, spoken.case.codebooks)
+def load(
+    spoken: Spoken,
+    row_by_row: bool = False,
+    dtype: torch.dtype = torch.float32,
+    int8: bool = False,
+    phases: bool = False,
+) -> DsmEngine:
+    """phases: with the kernels for CUDA, on their host twin."""
+    lm = load_language_model(spoken.folder, spoken.case.codebooks, dtype)
     model = MimiCheckpoint(
         spoken.folder, lm.config, PUBLISHED, lm.backbone, lm.depth, lm.conditioners, cast(MimiWeights, None), "tiny"
     )
-    return torch_engine(model, 3, torch.device("cpu"), codec=Mute(), row_by_row=row_by_row)
+    cpu, mute = torch.device("cpu"), Mute()
+    return torch_engine(model, 3, cpu, dtype=dtype, codec=mute, row_by_row=row_by_row, int8=int8, native_kernels=phases)
 
 
 def begin(engine: DsmEngine, spoken: Spoken, slots: Sequence[int]) -> None:
@@ -338,6 +353,15 @@ def test_tokens_and_logits(spoken: Spoken) -> None:
     assert worst <= TOLERANCE
     assert ties <= MAX_NEAR_TIES
     assert None not in spoken.record.end_steps, "the case is cut short"
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_kernels_for_cuda_on_their_host_twin(spoken: Spoken) -> None:
+    engine = load(spoken, phases=True)
+    begin(engine, spoken, [2, 0])
+    worst, ties = follow(engine, spoken, [2, 0])
+    assert worst <= TOLERANCE
+    assert ties <= MAX_NEAR_TIES
 
 
 def test_rows_that_join_later_and_alone(spoken: Spoken) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from engine.config import NEW_WORD, TextMachineConfig
 from engine.contract import Entry
+from engine.control import PlainControl
 from engine.dsm import Feed, write_entries
 from engine.text import Field, TextBuffers, advance, initial_state
 
@@ -95,7 +96,7 @@ def give(rng: random.Random, buffers: TextBuffers, slot: int, row: Row, streamin
     if streaming and rng.random() > 0.25:
         return
     while row.given < len(row.entries) and row.feed.fits(row.entries[row.given]):
-        write_entries(buffers, slot, row.feed, [row.entries[row.given]])
+        write_entries(buffers, slot, row.feed, [row.entries[row.given]], PlainControl())
         row.given += 1
         if streaming:
             break

@@ -109,7 +109,9 @@ def plain(**changes: Any) -> Json:
     return published(**(nothing | changes))
 
 
-def write_checkpoint(folder: Path, raw: Json, seed: int, fused: bool = False) -> None:
+def write_checkpoint(
+    folder: Path, raw: Json, seed: int, fused: bool = False, dtype: torch.dtype = torch.float32
+) -> None:
     """config.json and the language model's weights; fused: the projections of all weight sets in one tensor each."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
@@ -118,7 +120,7 @@ def write_checkpoint(folder: Path, raw: Json, seed: int, fused: bool = False) ->
         model = checkpoint_info(folder, raw).get_moshi(dtype=torch.float32, load_weight=False)
         for name, tensor in model.state_dict().items():
             tensor.copy_(_drawn(name, tensor))
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.to(dtype, copy=True) for name, tensor in model.state_dict().items()}
     save_file(_fused(weights) if fused else weights, folder / raw["moshi_name"])
 
 
@@ -182,6 +184,17 @@ class Row:
     """A look-up of a distilled model."""
     prefix: torch.Tensor | None = None
     """int64 [1 + codebooks, frames]"""
+    script: tuple[Entry, ...] | None = None
+    """What moshi makes of the same text, if it is not one speaker's."""
+
+    def marked(self, hears_voices: bool) -> tuple[Entry, ...]:
+        """As moshi gets them: models that hear voices were trained with the token of the speaker's turn."""
+        if self.script is not None or not hears_voices:
+            return self.script or self.entries
+        first, *rest = self.entries
+        assert first.is_word
+        assert not first.padding
+        return (Entry((TokenIds.main, *first.tokens)), *rest)
 
 
 @dataclass(slots=True)
@@ -202,18 +215,20 @@ class Record:
     frames: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     """int64 [B, Q, T - max delay]: what goes to the codec."""
     end_steps: list[int | None] = field(default_factory=list)
+    dtype: torch.dtype = torch.float32
+    """Of the run."""
 
     @property
     def steps(self) -> int:
         return len(self.text_logits)
 
     def audio_logits(self, step: int, row: int, strength: float) -> torch.Tensor:
-        """[Q, card], under guidance if there is one."""
-        both = torch.stack(self.heads[step - self.delay])  # [Q, B or 2 B, card]
+        """float32 [Q, card], under guidance if there is one."""
+        both = torch.stack(self.heads[step - self.delay]).to(self.dtype)  # [Q, B or 2 B, card]
         if strength == 1.0:
-            return both[:, row]
+            return both[:, row].float()
         rows = both.shape[1] // 2
-        return both[:, row + rows] + (both[:, row] - both[:, row + rows]) * strength
+        return (both[:, row + rows] + (both[:, row] - both[:, row + rows]) * strength).float()
 
 
 def generate(
@@ -226,11 +241,12 @@ def generate(
     padding_bonus: float = 0.0,
     max_padding: int = 8,
     steps: int = 90,
+    dtype: torch.dtype = torch.float32,
 ) -> Record:
     """moshi speaks the rows as one batch, each token its arg-max. strength: of guidance by a second row."""
     info = checkpoint_info(folder, raw)
     with no_compile(), torch.no_grad():
-        lm = info.get_moshi(dtype=torch.float32)
+        lm = info.get_moshi(dtype=dtype)
         tts = info.tts_config
         model = TTSModel(
             lm=lm,
@@ -247,9 +263,10 @@ def generate(
         )
         if codebooks is not None:
             lm.dep_q = codebooks
-        record = Record(model.delay_steps, tuple(lm.delays[1 : 1 + model.n_q]))
+        record = Record(model.delay_steps, tuple(lm.delays[1 : 1 + model.n_q]), dtype=dtype)
         _tap(lm, record, model.n_q, len(rows))
-        entries = [[MachineEntry(list(e.tokens), "w", e.padding) for e in row.entries] for row in rows]
+        hears = "speaker_wavs" in raw["conditioners"]
+        entries = [[MachineEntry(list(e.tokens), "w", e.padding) for e in row.marked(hears)] for row in rows]
         prefixes = [row.prefix for row in rows] if rows[0].prefix is not None else None
         result = model.generate(
             entries,

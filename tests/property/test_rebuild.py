@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_ext.kernels import has_tiles
 from engine.checkpoint import Checkpoint, load_checkpoint
 from engine.contract import Entry, FrameEngine, SlotFrame, SlotOptions
 from engine.dsm import DsmEngine
@@ -36,7 +35,7 @@ def small(make: Callable[[Checkpoint], Kernels]) -> DsmEngine:
     return DsmEngine(model, model_info(model), make(model), CAPACITY, torch.device("cpu"))
 
 
-PRECISIONS: list[NativePrecision] = ["float32", "bf16x3"] if has_tiles() else ["float32"]
+PRECISIONS: list[NativePrecision] = ["float32", "fixed16"]
 
 
 @pytest.fixture(scope="module", params=PRECISIONS)

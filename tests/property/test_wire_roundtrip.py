@@ -45,7 +45,7 @@ def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 options = st.fixed_dictionaries(
     {},
     optional={
-        "voice": plain,
+        "voice": plain | st.lists(plain, min_size=1, max_size=5),
         "language": plain,
         "format": formats,
         "pace": st.sampled_from(["live", "fast"]),
@@ -76,7 +76,7 @@ opens = st.builds(
     maybe(sessions),
 )
 inputs = st.one_of(
-    st.builds(requests.Text, seq=maybe(seqs), text=deltas, gen=maybe(seqs)),
+    st.builds(requests.Text, seq=maybe(seqs), text=deltas, gen=maybe(seqs), speaker=maybe(seqs)),
     st.builds(requests.Flush, seq=maybe(seqs), gen=maybe(seqs)),
     st.builds(requests.Finish, seq=maybe(seqs), gen=maybe(seqs)),
     st.builds(requests.Cancel, gen=maybe(seqs), played_ms=maybe(ms), keep=st.booleans()),

@@ -110,6 +110,14 @@ def test_no_compiler_is_noted_with_what_to_install(monkeypatch: pytest.MonkeyPat
     assert "g++" in found.remedy
 
 
+def test_no_nvcc_is_noted_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC", "no-such-nvcc")
+    found = model.cuda_kernels()
+    assert found.state is State.NOTE
+    assert "torch computes" in found.said
+    assert "NVCC" in found.remedy
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     found, after = model.speech(settings("--model.device", "cpu", "--model.path", str(tmp_path / "nowhere")))
     assert found.state is State.FAILS
@@ -189,6 +197,17 @@ def test_the_plan_is_of_the_precision_asked_for(kyutai: Path) -> None:
 
     assert weight_bytes("auto") == weight_bytes("float32") == 2 * weight_bytes("bfloat16")
     assert weight_bytes("int8") < weight_bytes("float32")
+
+
+def test_fewer_codebooks_are_less_to_hold(kyutai: Path) -> None:
+    fewer = settings("--model.path", str(kyutai), "--model.codebooks", "2").model
+    plan, whole = model.planned(fewer, kyutai), model.planned(settings().model, kyutai)
+    assert plan is not None
+    assert whole is not None
+    assert plan.weight_bytes < whole.weight_bytes
+    refused, _ = model.speech(settings("--model.device", "cpu", "--model", str(kyutai), "--model.codebooks", "9"))
+    assert refused.state is State.FAILS
+    assert "n_q" in refused.said
 
 
 def test_a_kyutai_folder_that_cannot_be_used_has_a_remedy(kyutai: Path, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.config import VOICE_POSITIONS
 from engine.errors import CheckpointError
 from engine.loading import load_engine
-from engine.plan import VOICE_POSITIONS, plan_memory, read_header
+from engine.plan import plan_memory, read_header
 from engine.voices import VoicedOptions
 
 pytest.importorskip("moshi")

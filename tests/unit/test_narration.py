@@ -111,6 +111,27 @@ async def test_short_texts_are_read_at_once(executor: ThreadPoolExecutor) -> Non
     assert ear.told == ["3 words", "flushed", "2 words", "finished"]
 
 
+async def test_a_change_of_speaker_ends_the_text_before_and_is_on_every_entry(executor: ThreadPoolExecutor) -> None:
+    source = Source()
+    entries: list[Entry] = []
+    outlet = Outlet(entries.extend, lambda: None, lambda: None)
+    talk = Narration(Opening(lambda: source, True), executor, outlet, Marks(float))
+    for text, speaker in (("a", None), ("b", 0), ("c", 2), ("", 1), ("d", None), ("e", 1)):
+        talk.feed(text, speaker)
+    assert [(entry.tokens[0], entry.speaker) for entry in entries] == [(1, 0), (2, 0), (3, 2), (4, 1), (5, 1)]
+    assert source.ends == ["flush", "flush"]
+
+
+async def test_speakers_keep_their_text_where_a_long_one_is_read_elsewhere(executor: ThreadPoolExecutor) -> None:
+    ear = Ear()
+    entries: list[Entry] = []
+    talk = Narration(Opening(Source, True), executor, Outlet(entries.extend, ear.idle, ear.failed), Marks(float))
+    talk.feed("a" * (LIGHT_CHARS + 1))
+    talk.feed("b", 1)
+    await ear.rested.wait()
+    assert [entry.speaker for entry in entries] == [0] * (LIGHT_CHARS + 1) + [1]
+
+
 async def test_a_long_text_comes_in_slices_and_keeps_its_place(executor: ThreadPoolExecutor) -> None:
     ear = Ear()
     talk = narration(ear, executor)

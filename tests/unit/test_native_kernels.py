@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -82,36 +83,83 @@ def test_codec_with_uncommitted_rows(pair: tuple[NativeKernels, TorchKernels]) -
         assert float((pair[0].codec_tail(slot) - pair[1].codec_tail(slot)).abs().max()) < 1e-4
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+KINDS = {k.FLOAT_PANELS: 1e-6, k.HALF_PANELS: 1e-6, k.FIXED_16: 5e-5, k.FIXED_8: 6e-3}
+"""Kinds of matrices, and the largest error of an output, relative to the sizes of what goes in."""
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     rows=st.integers(1, 40),
-    inputs=st.integers(1, 70),
+    inputs=st.integers(1, 200),
     outputs=st.integers(1, 100),
-    half=st.booleans(),
+    kind=st.sampled_from([None, *KINDS]),
     biased=st.booleans(),
-    tiles=st.booleans(),
+    spread=st.sampled_from([0.0, 1.0, 1e-3, 50.0]),
     seed=st.integers(0, 1000),
 )
 def test_linear_is_exact_by_row(
-    rows: int, inputs: int, outputs: int, half: bool, biased: bool, tiles: bool, seed: int
+    rows: int, inputs: int, outputs: int, kind: int | None, biased: bool, spread: float, seed: int
 ) -> None:
     """Close to torch, and bit for bit the same for a row alone, for any number of rows and any place among them."""
     random = torch.Generator().manual_seed(seed)
-    weight = torch.randn(outputs, inputs, generator=random).to(torch.float16 if half else torch.float32)
+    weight = torch.randn(outputs, inputs, generator=random).half()
     bias = torch.randn(outputs, generator=random) if biased else None
-    x = torch.randn(rows, inputs, generator=random)
-    tiles = tiles and k.has_tiles()
-    packer = k.Packer.empty(tiles)
-    packed = packer.linear(weight, bias)
-    weight = weight.to(torch.float16) if tiles else weight
-    lib = k.load()
-
-    def run(part: torch.Tensor) -> torch.Tensor:
-        y = torch.full((len(part), packed.panels * k.LANES), torch.nan)
-        lib.antiphon_linear(ctypes.addressof(packed), len(part), part.data_ptr(), inputs, y.data_ptr(), y.shape[1])
-        return y[:, :outputs]
-
+    x = torch.randn(rows, inputs, generator=random) * spread
+    packed, run = packed_linear(kind, weight, bias)
     together = run(x)
     want = torch.nn.functional.linear(x, weight.float(), bias)
-    assert torch.allclose(together, want, atol=5e-4 if tiles else 1e-4, rtol=1e-4)
+    size = x.norm(dim=1, keepdim=True) * weight.float().norm(dim=1) + (0.0 if bias is None else bias.abs()) + 1e-6
+    assert packed.kind == (k.HALF_PANELS if kind is None else kind)
+    assert float(((together - want).abs() / size).max()) < max(KINDS[packed.kind] * inputs**0.5, 2e-6) + 1e-7
     assert all(torch.equal(run(x[row : row + 1].clone())[0], together[row]) for row in range(rows))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    rows=st.integers(1, 40),
+    inputs=st.integers(1, 200),
+    outputs=st.integers(1, 70),
+    kind=st.sampled_from([k.FIXED_16, k.FIXED_8]),
+    seed=st.integers(0, 1000),
+)
+def test_fixed_point_is_the_same_on_tiles_by_dots_and_plainly(
+    rows: int, inputs: int, outputs: int, kind: int, seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    _, run = packed_linear(kind, torch.randn(outputs, inputs, generator=random).half(), None)
+    x = torch.randn(rows, inputs, generator=random)
+    best = run(x)
+    lib = k.load()
+    try:
+        for products in (k.PLAINLY, k.BY_DOTS):
+            lib.antiphon_limit_products(products)
+            assert torch.equal(run(x), best)
+    finally:
+        lib.antiphon_tiles()
+
+
+@pytest.mark.parametrize("kind", [k.FIXED_16, k.FIXED_8])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_fixed_point_shows_what_is_not_finite(kind: int, value: float) -> None:
+    _, run = packed_linear(kind, torch.ones(20, 70).half(), None)
+    x = torch.ones(3, 70)
+    x[1, 65] = value
+    finite = torch.isfinite(run(x))
+    assert finite[[0, 2]].all()
+    assert not finite[1].any()
+
+
+def packed_linear(
+    kind: int | None, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[k.LinearStruct, Callable[[torch.Tensor], torch.Tensor]]:
+    packer = k.Packer.empty(kind)
+    packed = packer.linear(weight, bias)
+    lib = k.load()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        assert packer.kept
+        y = torch.full((len(x), packed.panels * k.LANES), torch.nan)
+        lib.antiphon_linear(ctypes.addressof(packed), len(x), x.data_ptr(), x.shape[1], y.data_ptr(), y.shape[1])
+        return y[:, : packed.outputs]
+
+    return packed, run

@@ -72,6 +72,12 @@ def test_the_format_is_named_or_that_of_the_file(argv: list[str], encoding: str,
     assert (form.encoding, form.sample_rate) == (encoding, rate)
 
 
+def test_voices_are_separated_by_commas() -> None:
+    assert request("--voice", "anna, people/bert").voice == ["anna", "people/bert"]
+    with pytest.raises(SettingsError, match="--voice: List should have at most 5 items"):
+        request("--voice", "a,b,c,d,e,f")
+
+
 def test_pronunciations_are_pairs_and_may_hold_spaces_and_commas() -> None:
     made = request("--pronounce", "nginx=engine x", "--pronounce", "Yes=yes, well", "--pronounce", 'q="q" = cue')
     assert made.pronunciations == {"nginx": "engine x", "Yes": "yes, well", "q": '"q" = cue'}

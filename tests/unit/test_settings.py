@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.cli.main import COMMANDS
 from worker.layers import fields, variable
 from worker.sections import Invocation, NatsSettings
 from worker.settings import Settings, SettingsError, compose, load
@@ -44,6 +45,29 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_pat
     assert (worker.pool, worker.drain_grace_s, worker.text_chars, worker.buffer_chars) == ("flag", 2.0, 5, 200_000)
     origins = [made.origin(("worker", name)) for name in ("pool", "drain_grace_s", "text_chars", "buffer_chars")]
     assert origins == ["the flag --worker.pool", "the environment", f"the file {file}", "default"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_model_is_the_short_name_of_its_path_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = COMMANDS[command].load()
+    rest = ["one"] if command == "listen" else []  # what it cannot do without
+    for argv in (["--model", "hf://a/b@c"], ["--model=hf://a/b@c"], ["--model.path", "hf://a/b@c"]):
+        assert compose(model, [*argv, *rest], {}).settings.model.path == "hf://a/b@c"
+    with pytest.raises(SystemExit):
+        compose(model, ["--help"], {})
+    shown = capsys.readouterr().out
+    assert "--model, --model.path TEXT" in shown
+    assert "--model.voices" in shown
+
+
+def test_kyutais_models_have_kyutais_voices_unless_others_are_named() -> None:
+    def place(*argv: str) -> str | None:
+        return load(argv, {}).model.voice_place
+
+    assert place("--model", "hf://kyutai/tts-1.6b-en_fr") == "hf://kyutai/tts-voices"
+    assert place("--model", "hf://kyutai/tts-1.6b-en_fr", "--model.voices", "here") == "here"
+    assert place("--model", "hf://somebody/model") is None
+    assert place() is None
 
 
 def test_the_file_is_the_one_of_the_flag_then_of_the_variable_then_of_the_folder(tmp_path: Path) -> None:

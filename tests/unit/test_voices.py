@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine import conditioners
+from engine import conditioners, shelf
 from engine.checkpoint import MimiCheckpoint, load_language_model
 from engine.codec.mimi.config import PUBLISHED
 from engine.codec.mimi.weights import MimiWeights
@@ -18,7 +18,7 @@ from engine.contract import Entry
 from engine.dsm import DsmEngine
 from engine.errors import CheckpointError, EngineError, UnsupportedOption, UnusableVoice, VoiceNotFound
 from engine.kernels import TorchKernels
-from engine.loading import torch_engine
+from engine.loading import load_engine, torch_engine
 from engine.voices import VoicedOptions, open_library
 
 pytest.importorskip("moshi")
@@ -191,10 +191,43 @@ def test_an_unknown_voice(name: str, hearing: DsmEngine) -> None:
         hearing.open(0, options(hearing, name))
     assert caught.value.known == hearing.info.voices
     with pytest.raises(VoiceNotFound):
-        hearing.prepare(options(hearing, name))
-    hearing.prepare(options(hearing, "anna", "bert"))
+        hearing.lacking(options(hearing, name))
+    with pytest.raises(VoiceNotFound):
+        hearing.fetch(name)
     if name == "ana":
         assert caught.value.close[0] == "anna"
+
+
+def test_what_has_to_be_fetched_before_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "KEPT_VOICES", 2)
+    for seed, name in enumerate(("anna", "bert")):
+        tiny.write_voice(tmp_path / "voices", name, seed)
+    tiny.write_voice(tmp_path / "voices", "short", 9, positions=3)
+    engine = build(tmp_path, tiny.published())
+    assert engine.lacking(options(engine)) == ("anna",), "the first voice is the default"
+    assert engine.lacking(options(engine, "bert", "anna", "bert")) == ("bert", "anna")
+    engine.fetch("anna")
+    assert engine.lacking(options(engine, "bert", "anna")) == ("bert",)
+    engine.fetch("bert")
+    assert engine.lacking(options(engine, "bert", "anna")) == ()
+    (tmp_path / "voices" / "bert.feed@7.safetensors").unlink()
+    engine.open(0, options(engine, "bert", "anna"))  # reads no file
+    engine.fetch("short")
+    assert engine.lacking(options(engine, "bert", "anna")) == ("bert",), "the one not used for longest gave way"
+    with pytest.raises(UnusableVoice, match="positions"):
+        engine.lacking(options(engine, "anna", "short"))
+    with pytest.raises(UnsupportedOption, match="cfg"):
+        engine.lacking(options(engine, "bert", cfg=1.2))
+
+
+def test_the_built_in_voice_is_alone() -> None:
+    engine = load_engine(capacity=1, kernels="torch")
+    assert engine.info.speakers == 1
+    assert engine.lacking(options(engine, "default")) == engine.lacking(options(engine)) == ()
+    with pytest.raises(UnsupportedOption, match="voice"):
+        engine.lacking(options(engine, "default", "default"))
+    with pytest.raises(UnsupportedOption, match="cfg"):
+        engine.open(0, options(engine, cfg=2.0))
 
 
 @pytest.mark.parametrize("name", ["long", "loud", "broken"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -66,6 +67,32 @@ def test_a_voice_is_a_name_in_a_list_and_nothing_else(voice: str) -> None:
     assert error.code == "voice_not_found"
     assert error.detail == {"voices": ["anna", "ben"]}
     assert str(error) == "voice_not_found: voice: no such voice"
+
+
+def test_several_voices_are_for_models_that_hear_several() -> None:
+    pair = ["anna", "ben"]
+    error = refused(voice=pair)
+    assert (error.code, error.detail) == ("unsupported_option", {"option": "voice"})
+    assert settled(voice=["ben"]).voices == ("ben",)
+    several = Offer(dataclasses.replace(MODEL, speakers=2), LIMITS)
+    request = decode_open({}, json.dumps({"voice": pair}).encode())
+    chosen = several.settle(request, seed=1)
+    assert (chosen.voice, chosen.voices) == (pair, ("anna", "ben"))
+    with pytest.raises(WireError, match="voice_not_found"):
+        several.settle(request.model_copy(update={"voice": ["anna", "bob"]}), seed=1)
+    with pytest.raises(WireError, match="unsupported_option: voice: at most 2"):
+        several.settle(request.model_copy(update={"voice": ["anna"] * 3}), seed=1)
+
+
+def test_of_many_voices_the_close_ones_are_named() -> None:
+    names = tuple(f"vctk/p{number}.wav" for number in range(200))
+    many = Offer(dataclasses.replace(MODEL, voices=names), LIMITS)
+    with pytest.raises(WireError) as error:
+        many.settle(Open(voice="vctk/p177"), seed=1)
+    voices = error.value.detail["voices"]
+    assert isinstance(voices, list)
+    assert voices[0] == "vctk/p177.wav"
+    assert len(voices) == 5
 
 
 def test_a_language_is_one_of_the_models() -> None:

@@ -13,7 +13,7 @@ from engine.hub import HUB
 from worker.checkup.finding import Finding, Probe, brief, fails, note, skipped, works
 from worker.measure.machine import VECTOR_FLAGS, available_bytes, vector_flags
 from worker.sections import ModelSettings, Settings
-from worker.service import CPU_SLOTS, CUDA_SLOTS, model_folder
+from worker.service import model_folder, slots_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,11 +48,11 @@ def torch_and_device(settings: Settings) -> Sequence[Finding]:
 
 
 def kernels(settings: Settings) -> Sequence[Finding]:
-    """Builds them if they are not cached: about ten seconds, once a machine."""
+    """Builds them if they are not cached: about ten seconds, once a machine (nvcc: half a minute)."""
     from cuda_ext import build
 
     if chosen_device(settings.model).startswith("cuda"):
-        return [skipped("kernels", "are for the CPU")]
+        return [skipped("kernels", "no device")] if _no_device(settings.model) else [cuda_kernels()]
     flags = ", ".join(vector_flags()) or f"none of {', '.join(VECTOR_FLAGS)}"
     began, clock = time.time(), time.perf_counter()
     try:
@@ -67,6 +67,16 @@ def kernels(settings: Settings) -> Sequence[Finding]:
         ]
     how = f"built in {time.perf_counter() - clock:.1f} s" if library.stat().st_mtime > began - 1 else "cached"
     return [works("kernels", f"{how} with {build.compiler()}; {flags}")]
+
+
+def cuda_kernels() -> Finding:
+    from cuda_ext import build, toolkit
+
+    try:
+        return works("kernels", f"built with {toolkit.nvcc()}: {toolkit.device_library().name}")
+    except build.BuildError as error:
+        said = f"{brief(error)}; torch computes in the place of our kernels"
+        return note("kernels", said, "install the CUDA toolkit, or set NVCC to its compiler")
 
 
 def memory(settings: Settings) -> Sequence[Finding]:
@@ -91,7 +101,7 @@ def planned(model: ModelSettings, folder: Path) -> MemoryPlan | None:
     if (folder / "codec.json").exists():
         return None
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(model.precision)
-    return plan_memory(folder, dtype=dtype, int8=model.precision == "int8")
+    return plan_memory(folder, model.codebooks, dtype=dtype, int8=model.precision == "int8")
 
 
 def held_against(plan: MemoryPlan, model: ModelSettings, free: int | None) -> Finding:
@@ -130,10 +140,18 @@ def speech(settings: Settings) -> Sequence[Finding]:
         if not rows:
             return [skipped("model", "does not fit"), skipped("speech", "no model")]
         clock = time.perf_counter()
-        engine = load_engine(folder, capacity=rows, device=device, precision=model.precision, voices=model.voices)
+        engine = load_engine(
+            folder,
+            capacity=rows,
+            device=device,
+            precision=model.precision,
+            voices=model.voice_place,
+            codebooks=model.codebooks,
+            threads=model.threads,
+        )
         seconds = time.perf_counter() - clock
         loaded = _weighed(model, folder, engine, seconds) if plan is None else _loaded(engine, seconds)
-        return [loaded, *spoken(engine, _entries(folder))]
+        return [loaded, *spoken(engine, entries_of(folder))]
     except EngineError as error:
         return [fails("model", brief(error), _remedy(error, model)), skipped("speech", "no model")]
     finally:
@@ -145,7 +163,8 @@ def _remedy(error: EngineError, model: ModelSettings) -> str:
 
     if isinstance(error, KernelError):
         return "leave ANTIPHON_MODEL__PRECISION at auto, and see the kernels above"
-    voices = {model.voices, str(Path(model.voices))} if model.voices else set()
+    place = model.voice_place
+    voices = {place, str(Path(place))} if place else set()
     if isinstance(error, UnusableVoice | VoiceNotFound) or (
         isinstance(error, CheckpointError) and error.path in voices
     ):
@@ -170,7 +189,7 @@ def chosen_device(model: ModelSettings) -> str:
 
 
 def _slots(model: ModelSettings) -> int:
-    return model.slots or (CPU_SLOTS if chosen_device(model) == "cpu" else CUDA_SLOTS)
+    return slots_of(model, chosen_device(model))
 
 
 def _size(size_bytes: int) -> str:
@@ -253,7 +272,7 @@ def _tensors(part: object) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _entries(folder: Path) -> list[Entry]:
+def entries_of(folder: Path) -> list[Entry]:
     """What the front end makes of a sentence."""
     from engine.frontend.normaliser import Normaliser
     from engine.frontend.stream import TextStream

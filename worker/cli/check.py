@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pydantic import Field
 from pydantic_settings import CliToggleFlag, SettingsConfigDict
 
-from worker.checkup import bus, machine, model
+from worker.checkup import bus, device, machine, model
 from worker.checkup.finding import Finding, Probe, State
 from worker.cli.command import Command
 
-PROBES: tuple[Probe, ...] = (*machine.PROBES, *model.PROBES, *bus.PROBES)
+PROBES: tuple[Probe, ...] = (*machine.PROBES, *model.PROBES, *device.PROBES, *bus.PROBES)
 MARKS = {State.WORKS: "ok", State.NOTE: "--", State.FAILS: "!!", State.SKIPPED: ".."}
 STYLES = {State.WORKS: "green", State.NOTE: "yellow", State.FAILS: "bold red", State.SKIPPED: "dim"}
 NAME_WIDTH = max(len(name) for name in (*(probe.name for probe in PROBES), "jetstream", "speech"))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from worker.audio.extent import samples_in
 from worker.cli.command import CommandError
+from worker.cli.dialogue import Dialogue
 from worker.cli.manuscript import Manuscript
 from worker.cli.sink import Sink
 from worker.client import Speech, TimedAudio
@@ -25,8 +26,9 @@ Progress = Callable[[float, float], None]
 class Recital:
     """Memory stays flat however long the text is: the worker's room holds back the text, the sink the audio."""
 
-    def __init__(self, text: Manuscript, sink: Sink) -> None:
+    def __init__(self, text: Manuscript, sink: Sink, voices: int = 1) -> None:
         self._pieces = aiter(text)
+        self._dialogue = Dialogue(voices)
         self._sink = sink
         self._first = ""
         self.marks: list[Mark] = []
@@ -56,13 +58,19 @@ class Recital:
 
     async def _write(self, speech: Speech) -> None:
         try:
-            await speech.send(self._first)
+            await self._send(speech, self._first)
             async for piece in self._pieces:
-                await speech.send(piece)
+                await self._send(speech, piece)
+            await self._send(speech, "", last=True)
             await speech.finish()
         except WorkerError:
             if not speech.over:  # else the listener tells why
                 raise
+
+    async def _send(self, speech: Speech, piece: str, *, last: bool = False) -> None:
+        for speaker, text in self._dialogue.take(piece, last=last):
+            if text:
+                await speech.send(text, speaker)
 
     async def _listen(self, speech: Speech, progress: Progress) -> None:
         owed_ms = 0.0

@@ -34,7 +34,8 @@ from worker.wire.requests import AudioFormat, Open
 DEFAULT_OUT = "speech"
 LONG_CHARS = 1_000
 """From here on a progress line is worth it."""
-OPEN_S = 2.0
+OPEN_S = 35.0
+"""Longer than a worker waits for a voice that it has to fetch first."""
 LONG_S = 86_400.0
 """How long a user may type, or a text take, if the worker allows it."""
 TERMINATED = 143
@@ -78,6 +79,9 @@ class Say(Command):
 
     The worker is one of the configured server's; if none is configured and none serves the pool at the default server,
     one runs in this process for the occasion.
+
+    Several voices, where the model knows that, are --voice ANNA,BERT; a line that begins with [2] is then the second
+    one's, and so is all that follows until another mark.
     """
 
     model_config = SettingsConfigDict(cli_shortcuts={"file": "f", "out": "o"})
@@ -89,7 +93,9 @@ class Say(Command):
     out: str | None = Field(
         default=None, description="where the speech goes; - is standard output (default: speech.wav, or the pipe)"
     )
-    voice: str | None = Field(default=None, description="one of those that `antiphon voices` lists")
+    voice: str | None = Field(
+        default=None, description="one of those that `antiphon voices` lists, or several, separated by commas"
+    )
     language: str | None = Field(default=None, description="of the text")
     rate: int | None = Field(
         default=None, description="samples per second (default: 24000; 8000 in mulaw and alaw)", validate_default=True
@@ -184,7 +190,7 @@ class Say(Command):
             print("type what is to be said; Ctrl-D ends it", file=sys.stderr)
         shown = sys.stderr.isatty() and not typed and (text.chars is None or text.chars >= LONG_CHARS)
         async with self._sink(out) as sink, self._marks_file() as file, pool(self, self.tenant) as client:
-            recital = Recital(text, sink)
+            recital = Recital(text, sink, len(request.voices))
             await recital.begin()
             async with await self._open(client, request) as speech:
                 with progress_line(shown) as progress:
@@ -195,7 +201,7 @@ class Say(Command):
 
     async def _open(self, client: Client, request: Open) -> Speech:
         try:
-            return await client.open(request, timeout_s=OPEN_S)
+            return await client.open(request, timeout_s=OPEN_S, retries=0)
         except WireError as error:
             raise await refusal(client, error, self) from None
 
@@ -207,6 +213,8 @@ class Say(Command):
     def _request(self) -> Open:
         """Raises SettingsError, with the names that the options have here."""
         options: dict[str, Any] = {name: getattr(self, name) for name in PASSED_ON}
+        if self.voice is not None and "," in self.voice:
+            options["voice"] = [name.strip() for name in self.voice.split(",")]
         try:
             return Open(
                 **options,

@@ -61,7 +61,7 @@ def own_info(settings: Settings) -> Info:
     from engine.loading import describe
     from worker.service import model_folder
 
-    model = describe(model_folder(settings.model), settings.model.voices)
+    model = describe(model_folder(settings.model), settings.model.voice_place, settings.model.codebooks)
     return Offer.of(model, settings.worker).info(settings.worker, importlib.metadata.version("antiphon"))
 
 

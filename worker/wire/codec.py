@@ -34,7 +34,8 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 8
 MAX_MAP_ITEMS = 1024
 REQUEST_LIST_ITEMS = 16
-"""No request has a list; one that claims more is refused before room for it is made, at every depth."""
+"""The voices are the only list in a request; one that claims more is refused before room for it is made, at every
+depth."""
 EVENT_LIST_ITEMS = 4096
 _INT_DIGITS = 20  # of 2**64 - 1
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

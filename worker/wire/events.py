@@ -196,6 +196,8 @@ class ModelCard(BaseModel):
     digest: str
     sample_rate: int
     frame_ms: Milliseconds
+    speakers: int = Field(default=1, ge=1)
+    """Voices that one session may have."""
 
 
 class Info(Event):

@@ -23,9 +23,9 @@ PREFIX = "tts.journal.v1"
 EVERYTHING = f"{PREFIX}.>"
 VERSION = 1
 
-OrderKind = Literal["opening", "text", "flush", "finish"]
+OrderKind = Literal["opening", "speaker", "text", "flush", "finish"]
 Order = tuple[OrderKind, str]
-"""What the producer said, in its order; the text of an opening has no number."""
+"""What the producer said, in its order; the text of an opening has no number, and that of a speaker is its index."""
 
 
 def session_subject(tenant: str, session: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.contract import ModelInfo
-from worker.errors import WireError, too_large, unsupported_option
+from worker.errors import WireError, too_large, unsupported_option, voice_not_found
 from worker.wire.events import Info, Limits, ModelCard
+from worker.wire.lookalikes import Lookalikes
 from worker.wire.requests import Open, Options, has_surrogates
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Offer:
     formats: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: FORMATS)
     features: frozenset[str] = FEATURES
     """Those of WORKER_OPTIONS that this worker honours."""
+    lookalikes: Lookalikes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lookalikes", Lookalikes(self.model.voices))
 
     @classmethod
     def of(cls, model: ModelInfo, worker: WorkerSettings, *, resume: bool = False) -> Offer:
@@ -62,7 +67,11 @@ class Offer:
             pool=worker.pool,
             engine=engine,
             model=ModelCard(
-                name=model.name, digest=model.digest, sample_rate=model.sample_rate, frame_ms=model.frame_ms
+                name=model.name,
+                digest=model.digest,
+                sample_rate=model.sample_rate,
+                frame_ms=model.frame_ms,
+                speakers=model.speakers,
             ),
             voices=list(model.voices),
             languages=list(model.languages),
@@ -82,14 +91,21 @@ class Offer:
         return request.model_copy(update=self._chosen(request, seed))
 
     def _check(self, request: Open) -> None:
-        if request.voice is not None and request.voice not in self.model.voices:
-            # The name is looked up in a list and nowhere else: no path, so nothing to find out about files.
-            raise WireError("voice_not_found", "voice: no such voice", detail={"voices": list(self.model.voices)})
+        self._check_voices(request.voices)
         if request.language is not None and request.language not in self.model.languages:
             raise unsupported_option("language", f"one of {', '.join(self.model.languages)}")
         self._check_format(request)
         self._check_options(request)
         self._check_text(request)
+
+    def _check_voices(self, voices: tuple[str, ...]) -> None:
+        most = self.model.speakers
+        if len(voices) > most:
+            raise unsupported_option("voice", f"at most {most} with this model" if most > 1 else "one with this model")
+        for name in voices:
+            if name not in self.model.voices:
+                # The name is looked up in a list and nowhere else: no path, so nothing to find out about files.
+                raise voice_not_found("no such voice", close=self.lookalikes.of(name))
 
     def _check_format(self, request: Open) -> None:
         rates = self.formats.get(request.format.encoding)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from worker.wire.subjects import SESSION_PATTERN, TOKEN_PATTERN
@@ -51,6 +51,14 @@ Token = Annotated[str, Field(pattern=f"^{TOKEN_PATTERN}$")]
 Seq = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^\S+$")]
 Spelling = Annotated[str, Field(min_length=1, max_length=256)]
+MOST_VOICES = 5
+Name = Annotated[str, Field(max_length=256)]
+Names = Annotated[list[Name], Field(min_length=1, max_length=MOST_VOICES)]
+Voice = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Names, Tag("names")],
+    Discriminator(lambda value: "names" if isinstance(value, list) else "name"),
+]
+"""One voice, or those of several speakers in their order."""
 
 
 class Request(BaseModel):
@@ -65,7 +73,7 @@ class AudioFormat(Request):
 class Options(Request):
     """What shapes a session. None: the worker's or the model's default; ``ready`` says what was chosen."""
 
-    voice: str | None = Field(default=None, max_length=256)
+    voice: Voice | None = None
     language: str | None = Field(default=None, max_length=64)
     format: AudioFormat = AudioFormat()
     pace: Literal["live", "fast"] = "live"
@@ -87,6 +95,13 @@ class Options(Request):
     idle_timeout_s: float = Field(default=30.0, gt=0.0, le=86_400.0)
     max_session_s: float = Field(default=3_600.0, gt=0.0, le=86_400.0)
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Of all speakers; empty: the model's first voice."""
+        if self.voice is None:
+            return ()
+        return (self.voice,) if isinstance(self.voice, str) else tuple(self.voice)
+
 
 class Open(Options):
     type: Literal["open"] = "open"
@@ -100,12 +115,14 @@ class InfoRequest(Request):
 
 
 class Text(Request):
-    """The next delta. ``seq`` None: a plain-text delta, taken as the next; ``gen`` None: the current generation."""
+    """The next delta. ``seq`` None: a plain-text delta, taken as the next; ``gen`` None: the current generation.
+    ``speaker``: index into the session's voices; None: whoever spoke last in this generation, at first the first."""
 
     type: Literal["text"] = "text"
     seq: Seq | None
     text: Delta
     gen: Seq | None = None
+    speaker: Seq | None = None
 
 
 class Flush(Request):

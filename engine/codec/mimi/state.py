@@ -45,8 +45,9 @@ class StreamState:
         self.position[slots] = torch.where(commit, position + count, position)
 
     def clear(self, slot: int) -> None:
-        """Make a slot that of a new stream. The ring stays: what lies before a stream's start is masked."""
+        """Make a slot that of a new stream. The ring is masked before a stream's start, but must hold numbers."""
         self.pasts[slot].zero_()
+        self.ring[slot].zero_()
         self.position[slot] = 0
 
     def gather(self, slots: Tensor) -> StreamState:

@@ -1,0 +1,4 @@
+// The phases on a CUDA device.
+#include "device.cuh"
+
+#include "entries.h"
