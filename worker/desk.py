@@ -23,6 +23,7 @@ from worker.egress import Egress
 from worker.errors import BusError, WireError, bad_request
 from worker.narration import Opening
 from worker.plumbing import Plumbing
+from worker.porter import Porter
 from worker.relocation import Arrival, Relocation
 from worker.seat import Place
 from worker.sections import Settings
@@ -67,7 +68,8 @@ class FrontDesk:
         are kept, if there are any."""
         self._bus, self._settings, self.model, self._telemetry = bus, settings, model, telemetry
         self._submit_to, self._limit_now, self.version, self._slots = submit, limit, version, slots
-        self._opening = opening
+        self._opening, self._porter = opening, Porter(settings, telemetry, asyncio.get_running_loop().time)
+        self.may_answer = self._porter.may_answer
         worker = settings.worker
         self._offer = Offer.of(model, worker, resume=journal is not None)
         self._sessions: dict[str, LiveSession] = {}
@@ -174,15 +176,18 @@ class FrontDesk:
 
     def _accept(self, tenant: str, message: Message) -> None:
         """Raises WireError."""
-        self._check_tenant(tenant)
+        self._porter.check_served(tenant)
         content = codec.content_type_of(message.headers, message.payload).answer
         request = codec.decode_open(message.headers, message.payload)
         settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
         if self._draining or self._occupied() >= self._limit_now():
             raise WireError("no_capacity", "no free slot")
         arrival = Arrival(tenant, settled, message, content, codec.HANDOVER_HEADER in message.headers)
+        self._porter.check_sessions(arrival, self._tenants, self._sessions)
         if self._relocation is not None and settled.resume and settled.session is not None:
             self._relocation.admit(arrival)
+        elif arrival.handed_over:
+            raise bad_request("a session that is handed over can be resumed")
         else:
             self.begin(arrival)
 
@@ -191,11 +196,15 @@ class FrontDesk:
         session_id = arrival.settled.session or secrets.token_urlsafe(16)
         if session_id in self._sessions:
             raise bad_request("a session of this name is live", field="session")
+        # Again: meanwhile the journal may have been asked.
+        self._porter.check_sessions(arrival, self._tenants, self._sessions)
+        self._porter.check_text(arrival.tenant, arrival.settled.text or "")
         session = self.make(session_id, arrival)
         ready = self.ready(session, arrival.tenant)
         if self._relocation is not None and arrival.settled.resume:
             self._relocation.enrol(session, arrival)
         session.begin(ready)
+        self._porter.count_text(arrival.tenant, arrival.settled.text or "")
         self.register(session, arrival.tenant)
 
     def register(self, session: LiveSession, tenant: str) -> None:
@@ -243,7 +252,8 @@ class FrontDesk:
         span = self._telemetry.session_opened(
             arrival.message.headers, session=session_id, tenant=arrival.tenant, attributes=attributes
         )
-        return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, self._plumbing)
+        plumbing = dataclasses.replace(self._plumbing, take_text=self._porter.inlet(arrival.tenant))
+        return LiveSession(session_id, settled, self._slot_options(settled), opening, egress, span, plumbing)
 
     def _slot_options(self, settled: Open) -> SlotOptions:
         """``voices`` and ``cfg`` are fields of models with voices alone."""
@@ -253,11 +263,6 @@ class FrontDesk:
         if "voices" in known and settled.voice is not None:
             chosen["voices"] = (settled.voice,)
         return dataclasses.replace(self.model.defaults, recorded=settled.resume, **chosen)
-
-    def _check_tenant(self, tenant: str) -> None:
-        served = self._settings.worker.tenants
-        if served and tenant not in served:
-            raise WireError("forbidden", "this worker does not serve the tenant")
 
     def _input(self, message: Message) -> None:
         session = None
@@ -296,20 +301,13 @@ class FrontDesk:
             tenant = subjects.parse_pool_subject("info", message.subject).tenant
             if not self.may_answer(tenant, message.reply):
                 return
-            self._check_tenant(tenant)
+            self._porter.check_served(tenant)
             codec.decode_info_request(message.headers, message.payload)
         except WireError as error:
             self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
             return
         info = self._offer.info(self._settings.worker, self.version)
         self._answer(message, info, codec.answer_type(message.headers))
-
-    def may_answer(self, tenant: str, reply: str) -> bool:
-        if reply and subjects.reply_allowed(tenant, reply, self._settings.nats):
-            return True
-        log.warning("a request of tenant %s names no reply subject of its own; dropped unanswered", tenant)
-        self._telemetry.reply_dropped()
-        return False
 
     def _answer(self, message: Message, event: events.ControlEvent, content: codec.ContentType) -> None:
         packet = codec.encode(event, content)

@@ -198,6 +198,7 @@ class LiveSession:
             raise too_large("text", self._p.text_chars, "characters")
         if generation.unspoken_characters + len(message.text) > self._p.buffer_chars:
             raise too_large("text", self._p.buffer_chars, "characters unspoken", retryable=True)
+        self._p.take_text(message.text)
         self._intake.take()
         self.scribe.order("text", message.text)
         generation.feed(message.text)
