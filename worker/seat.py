@@ -6,6 +6,10 @@ import asyncio
 import enum
 from collections.abc import Callable
 
+from scheduler import messages as sched
+from worker.generation import Generation
+from worker.plumbing import Stage
+
 PARK_AFTER_S = 2.0
 """Silence between two generations after which a session gives its row up."""
 ROW_WITHIN_S = 5.0
@@ -24,17 +28,31 @@ class Seat:
     """Of one session. ``idle``: it has been silent for ``PARK_AFTER_S`` (asked again and again until it is parked or
     has something to say); ``late``: no row came for ``ROW_WITHIN_S``."""
 
-    def __init__(self, *, idle: Hook, late: Hook) -> None:
-        self._idle, self._late = idle, late
+    def __init__(self, stage: Stage, *, idle: Hook, late: Hook) -> None:
+        self._stage, self._idle, self._late = stage, idle, late
         self._timer: asyncio.TimerHandle | None = None
+        self._over = False
         self.place = Place.ROW
+
+    def follow(self, event: sched.Event, generation: Generation | None) -> None:
+        """``generation``: the current one; None when the session is over. What the engine was told in it meanwhile has
+        brought a session that loses its row into the line."""
+        wanted = generation is not None and generation.begun
+        match event:
+            case sched.Started():
+                self._take()
+            case sched.Parked():
+                self._leave(wanted=wanted)
+            case sched.Ended():
+                self._leave(wanted=wanted and generation is not None and generation.noise != event.generation)
 
     def rest(self) -> None:
         """From now on there is nothing to say."""
         if self.place is Place.LINE:
             self.place = Place.PARKED
+            self._stop_waiting()
         self._stop_timer()
-        if self.place is Place.ROW:
+        if self.place is Place.ROW and not self._over:
             self._timer = asyncio.get_running_loop().call_later(PARK_AFTER_S, self._ask)
 
     def want(self) -> bool:
@@ -46,8 +64,12 @@ class Seat:
         self._queue()
         return True
 
-    def taken_away(self, *, wanted: bool) -> None:
-        """The row is free; ``wanted``: meanwhile there is something to say again."""
+    def leave(self) -> None:
+        """The session is over; the engine is told by others."""
+        self._over = True
+        self._stop_timer()
+
+    def _leave(self, *, wanted: bool) -> None:
         if wanted and self.place is Place.LINE:
             return
         self._stop_timer()
@@ -55,8 +77,9 @@ class Seat:
         if wanted:
             self._queue()
 
-    def given(self) -> None:
-        """The session has a row, or has one again; it may have lost interest meanwhile."""
+    def _take(self) -> None:
+        """A row, or a row again; the session may have lost interest meanwhile."""
+        self._stop_waiting()
         if self.place is Place.LINE:
             self._stop_timer()
             self.place = Place.ROW
@@ -64,12 +87,12 @@ class Seat:
             self.place = Place.ROW
             self.rest()
 
-    def leave(self) -> None:
-        """The session is over; the engine is told by others."""
-        self._stop_timer()
+    def _stop_waiting(self) -> None:
+        self._stage.tally.stop_waiting(self._stage.plumbing.now())
 
     def _queue(self) -> None:
         self.place = Place.LINE
+        self._stage.tally.wait_for_row(self._stage.plumbing.now())
         self._timer = asyncio.get_running_loop().call_later(ROW_WITHIN_S, self._late)
 
     def _ask(self) -> None:
