@@ -234,13 +234,13 @@ class LiveSession:
             return
         self._options = dataclasses.replace(self._options, generation=number)
         self._submit(sched.Cancel(self.id, self._options))
+        self._seat.rest(self._generation.noise)
         self._generation = Generation(number, self._stage)
-        self._seat.rest()
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def handle(self, event: sched.Event) -> None:
-        self._seat.follow(event, None if self.over else self._generation)
+        self._seat.follow(event)
         if isinstance(event, sched.Frame) and self._credit_ms is not None:
             self._credit_ms -= 500.0 * len(event.frame.pcm) / self._p.sample_rate
         if self.over:
@@ -307,7 +307,7 @@ class LiveSession:
     def _set_to_work(self, command: sched.Push | sched.Flush | sched.Finish) -> None:
         if self._passage.keeps(command):
             return
-        if isinstance(command, sched.Push) and self._seat.want():
+        if isinstance(command, sched.Push) and self._seat.want(command.generation):
             self._p.rows_changed()
         self._generation.told += 1
         self._submit(command)

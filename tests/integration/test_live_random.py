@@ -1,7 +1,7 @@
 """Sessions of random behaviour against a real nats-server: each caller gets all of its own frames, once, in order.
 
 The engine is the fake one, so that time goes into what is tested here; its audio says of which seed, generation and
-step it is. The same behaviour is held to ARCHITECTURE.md's table, on a fake clock, in ``tests/property/test_live_walk.py``.
+step it is. ``tests/property/test_live_walk.py`` holds such behaviour to ARCHITECTURE.md's table, on a fake clock.
 """
 
 from __future__ import annotations
