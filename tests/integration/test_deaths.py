@@ -22,6 +22,7 @@ from tests.integration.ear import Ear
 from tests.integration.fleet import fleet
 from tests.integration.live import PATIENCE_S, House, eventually, house, live_settings
 from tests.integration.mailbox import until
+from tests.integration.pair import cluster, lame
 from worker.client import Client, Gap, Listening, Patience, Speech, TimedAudio, WorkerGone
 from worker.connection import BusOptions
 from worker.errors import WireError
@@ -41,8 +42,8 @@ SLACK = 3.0
 T = TypeVar("T")
 
 
-def fake_settings(url: str) -> Settings:
-    return live_settings(nats=NatsSettings(url=(url,), embedded="off"))
+def fake_settings(url: str, **nats: float) -> Settings:
+    return live_settings(nats=NatsSettings(url=(url,), embedded="off", **nats))  # type: ignore[arg-type]
 
 
 def now() -> float:
@@ -289,6 +290,44 @@ async def test_a_server_that_is_killed_and_comes_back(make_server: MakeServer) -
                 missing = len(reference) // 2 - sum(len(event.payload) // 2 for event in heard)
                 assert missing <= 5 * 1920, "what the server had and did not pass on"
         await home.empty()
+
+
+async def test_a_server_that_is_to_stop_is_left_in_mid_sentence(make_server: MakeServer) -> None:
+    """Worker and callers move to another server of the cluster before it goes; nothing is missing and nothing comes
+    twice, text nor audio."""
+    staying, leaving = await cluster(make_server)
+    async with house(fake_settings(leaving.url, leave_within_s=0.0), load=lambda: FakeEngine(8)) as home:
+        options = BusOptions((leaving.url,), move_within_s=0.0)
+        async with (
+            await Client.connect(options, pool=home.pool) as client,
+            await Client.connect(BusOptions((staying.url,)), pool=home.pool) as other,
+        ):
+            name = secrets.token_hex(16)
+            waiting = await client.open(Open(text="Well, ", pace="fast"), timeout_s=PATIENCE_S)
+            fanned = await client.open(
+                Open(text="word " * 12, final=True, seed=1, fanout=True, session=name), timeout_s=PATIENCE_S
+            )
+            listening = await other.listen(name)
+            await listening.begun()
+            await audio_of(fanned)
+            lame(leaving)
+            texts = [f"number {number} " for number in range(40)]
+            for text in texts:
+                await waiting.send(text)
+                await asyncio.sleep(0.01)
+            await until(lambda: home.service.bus.stats.moves == client._bus.stats.moves == 1)
+            await leaving.stop(kill=True)
+            await waiting.finish()
+            heard = [await ended_well(one) for one in (waiting, fanned, listening)]
+            assert waiting.usage is not None
+            assert waiting.usage.characters == len("Well, " + "".join(texts))
+            for audio in heard[1:]:
+                numbers = [event.seq for event in audio]
+                assert numbers == list(range(numbers[0], heard[1][-1].seq + 1))
+            assert home.service.bus.stats.reconnects == client._bus.stats.reconnects == 0
+            assert home.service.bus.stats.shed == 0
+            again = await client.open(Open(text="Good morning.", final=True), timeout_s=PATIENCE_S)
+            await ended_well(again)
 
 
 async def audio_of(speech: Speech) -> TimedAudio:
