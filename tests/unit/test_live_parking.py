@@ -180,7 +180,7 @@ def test_what_crosses_with_the_parking(message: str) -> None:
             caller.say("cancel", gen=1, keep=True)
             await stage.settle()
             assert place(caller) is Place.ROW
-            places = []
+            places: list[Place] = []
             while not places or places[-1] is not Place.PARKED:
                 await stage.turn()
                 places += [place(caller)] if place(caller) not in places[-1:] else []
