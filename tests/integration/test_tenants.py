@@ -41,8 +41,10 @@ async def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
-async def between_tests(place: Town) -> AsyncIterator[None]:
+async def between_tests(place: Town, caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    """Whatever tenants do, the worker itself never asks for what the server does not allow it."""
     yield
+    assert not [record for record in caplog.records if "permissions violation" in record.getMessage()]
     for client in place.clients:
         await client.close()
     place.clients.clear()

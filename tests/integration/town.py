@@ -73,11 +73,14 @@ class Town:
 
     async def settle(self) -> None:
         """What tenants have said has come to the worker, and what it said has come to them."""
-        for client in self.clients:
+        for client in self._present():
             await reached(client)
         await self.service.bus.barrier(PATIENCE_S)
-        for client in self.clients:
+        for client in self._present():
             await reached(client)
+
+    def _present(self) -> list[Client]:
+        return [client for client in self.clients if not client.is_closed]
 
     def count(self, metric: str, **labels: str) -> float:
         registry = self.service.telemetry.registry
