@@ -35,6 +35,8 @@ class Outfitter:
     opening: Callable[[Open], Opening]
     version: str
     plumbing: Plumbing
+    inlet: Callable[[str], Callable[[str], None]]
+    """A tenant's ``Plumbing.take_text``."""
 
     def options(self, settled: Open) -> SlotOptions:
         """``voices`` and ``cfg`` are fields of models with voices alone."""
@@ -73,7 +75,8 @@ class Outfitter:
             arrival.message.headers, session=session_id, tenant=arrival.tenant, attributes=attributes
         )
         options = self.options(settled)
-        return LiveSession(session_id, settled, options, opening, egress, span, self.plumbing, opened_at)
+        plumbing = dataclasses.replace(self.plumbing, take_text=self.inlet(arrival.tenant))
+        return LiveSession(session_id, settled, options, opening, egress, span, plumbing, opened_at)
 
     def ready(self, session: LiveSession, tenant: str, **resumed: Any) -> events.Ready:
         return events.Ready.answering(

@@ -16,9 +16,13 @@ from worker.telemetry import SessionSpan, Telemetry
 from worker.wire.requests import Open, Text
 
 
+def _unlimited(text: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Plumbing:
-    """One a worker."""
+    """One a worker, but for ``take_text``, which is the tenant's."""
 
     submit: Callable[[sched.Command], None]
     """To the step loop. Raises InboxFull, but not for a ``Cancel`` that frees the row."""
@@ -36,6 +40,8 @@ class Plumbing:
     """More sessions hold a row or want one than did a moment ago."""
     egress_full: Callable[[], bool]
     """Whether so much waits to be sent that sessions without a beat should pause."""
+    take_text: Callable[[str], None] = _unlimited
+    """Count a text that is taken. Raises WireError (over_limit): it must not be."""
 
 
 @dataclass(frozen=True, slots=True)
