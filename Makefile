@@ -60,6 +60,7 @@ gpu-tests: .venv/installed-test
 bench: .venv/installed-test
 	mkdir -p bench-results
 	$(BIN)/python -m tests.bench.step --json bench-results/step.json --plot bench-results/step.png
+	$(BIN)/python -m tests.bench.first_audio --json bench-results/first_audio.json
 	$(BIN)/antiphon bench --json bench-results/live.json
 
 clean:
