@@ -1,8 +1,8 @@
 """Time to first audio through NATS on an idle machine: ``python -m tests.bench.first_audio [--opens N] [--json F]``.
 
 One session after another, each with a text of its own: from just before the open is published to the first audio
-message; then the session is cancelled. Five runs, and of these the best by p99 and the median one, each beside the p99 wake-up
-delay of an idle process in the same run: what the machine adds by itself.
+message; then the session is cancelled. Five runs, and of these the best by p99 and the median one, each beside the p99
+wake-up delay of an idle process in the same run: what the machine adds by itself.
 """
 
 from __future__ import annotations
