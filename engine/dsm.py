@@ -215,22 +215,18 @@ class DsmEngine:
         """Steps up to the end of an utterance, where the codec is cleared."""
         feed, exact = self._feeds[slot], int(self._buffers.base[slot]) == 0
         start, reports = feed.step, []
-        self._deliver_text(slot)
-        self._runner.control.settle()
-        recital = Recital(self._config, self._buffers.text, slot)
+        recital = self._recital(slot)
         for chosen, token in zip(new.tolist(), rows[:, 0].tolist(), strict=True):
             told = recital.step(chosen)
             if told is None:  # perhaps it only waits for what did not fit the rings
                 recital.save()
-                self._deliver_text(slot)
-                self._runner.control.settle()
-                recital = Recital(self._config, self._buffers.text, slot)
+                recital = self._recital(slot)
                 told = recital.step(chosen)
             if told is None or (exact and told[1] != token):
                 raise UnusableRecord("does not fit the text")
             reports.append(told[0])
             self._note(slot, told[0])
-            if told[0][Report.FLUSHED] or told[0][Report.ENDED]:
+            if over(reports[-1:]):
                 break
         recital.save()
         pcm = self._step.reread(slot, rows[: len(reports)], start, sound, feed.part.guided)
@@ -239,6 +235,11 @@ class DsmEngine:
         tails = {row: to_int16(self.kernels.codec_tail(slot)).cpu() for row in over(reports)}
         parts = enumerate(zip(reports, pcm.cpu(), strict=True))
         return [self._frame(slot, report, samples, tails.get(row)) for row, (report, samples) in parts]
+
+    def _recital(self, slot: int) -> Recital:
+        self._deliver_text(slot)
+        self._runner.control.settle()
+        return Recital(self._config, self._buffers.text, slot)
 
     def _speak_prefix(self, slot: int) -> None:
         feed = self._feeds[slot]

@@ -89,7 +89,7 @@ class FrontDesk:
             egress_full=lambda: bus.pending_bytes > self._full_bytes,
         )
         self._fit = Outfitter(
-            bus, settings, model, telemetry, self._offer, opening, version, self._plumbing, self._porter.inlet
+            bus, settings, model, telemetry, self._offer, opening, version, self._plumbing, self._porter
         )
         self.make, self.ready = self._fit.make, self._fit.ready
         self._relocation = None if journal is None else Relocation(self, journal, bus, settings)
@@ -222,16 +222,16 @@ class FrontDesk:
 
     def _admit(self, guest: Guest) -> None:
         """Raises WireError, InboxFull."""
-        arrival = guest.arrival
-        # Again: meanwhile the journal may have been asked, or the voices fetched.
+        arrival, text = guest.arrival, guest.arrival.settled.text or ""
+        # Again: meanwhile the journal may have been asked, or a voice fetched.
         self._porter.check_sessions(arrival, self._tenants, self._sessions)
-        self._porter.check_text(arrival.tenant, arrival.settled.text or "")
+        self._porter.check_text(arrival.tenant, text)
         session = self.make(guest.session, arrival, opened_at=guest.came_at)
         ready = self.ready(session, arrival.tenant)
         if self._relocation is not None and arrival.settled.resume:
             self._relocation.enrol(session, arrival)
         session.begin(ready)
-        self._porter.count_text(arrival.tenant, arrival.settled.text or "")
+        self._porter.count_text(arrival.tenant, text)
         self.register(session, arrival.tenant)
 
     async def bring(self, settled: Open) -> bool:

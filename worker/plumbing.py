@@ -64,7 +64,7 @@ class Stage:
     """Ends the session for a fault on this side."""
 
     def check(self, message: Text, unspoken: int) -> None:
-        """``unspoken``: characters that wait already. Raises WireError for a text that cannot be taken."""
+        """``unspoken``: characters that wait. Counts a text that is taken. Raises WireError for one that is not."""
         p, characters = self.plumbing, len(message.text)
         if characters > p.text_chars:
             raise too_large("text", p.text_chars, "characters")
@@ -72,3 +72,4 @@ class Stage:
             raise too_large("text", p.buffer_chars, "characters unspoken", retryable=True)
         if message.speaker is not None and message.speaker >= len(self.settled.voices or ("",)):
             raise unsupported_option("speaker", "the session has no such voice")
+        p.take_text(message.text)

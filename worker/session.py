@@ -197,7 +197,6 @@ class LiveSession:
         if generation.finished:
             raise bad_request("no text after finish")
         self._stage.check(message, generation.unspoken_characters)
-        self._p.take_text(message.text)
         self._intake.take()
         if message.speaker not in (None, generation.speaker):
             self.scribe.order("speaker", str(message.speaker))
