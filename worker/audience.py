@@ -29,6 +29,7 @@ class Audience:
 
     | what happens             | then                                                                                |
     |--------------------------|-------------------------------------------------------------------------------------|
+    | fan-out begins           | held, and asked at once                                                             |
     | a 503 to a probe         | held; asked again every 0.25 s; given up (``gone``) after 3 s without an answer     |
     | the server is lost       | held; given up after 30 s                                                           |
     | the server is back       | asked at once, and then as after a 503: listeners may take longer to come back      |
@@ -54,6 +55,13 @@ class Audience:
         self._route.watch(self.unheard, self.went, self.came)
         if not self._route.connected:
             self.went()
+
+    def doubt(self) -> Hook:
+        """Nothing is known of listeners yet: the session is held until the result is called, after a 503 if there was
+        one. That takes a round trip, which is also what it costs."""
+        if self._presence is Presence.HEARD:
+            self._withdraw(Presence.ASKING)
+        return self._answered
 
     @property
     def absent(self) -> bool:

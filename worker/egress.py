@@ -71,13 +71,18 @@ class Egress:
         self.seq = seq
         self._chain.resume_at(pts)
 
-    def ready(self, event: Ready) -> None:
-        """Raises MessageTooLarge before anything is sent."""
-        if self._fanout:
-            packet = encode(event, self._content)
-            self._bus.publish(self._answer, packet.payload, headers=packet.headers)
-            self._ready, self._ready_at = event, asyncio.get_running_loop().time()
-        self.event(event, probe=self._fanout)
+    def ready(self, event: Ready, doubt: Callable[[], Hook]) -> None:
+        """``doubt`` is called where nobody may have heard of the session's subject yet; its result when that is known.
+        Raises MessageTooLarge before anything is sent."""
+        if not self._fanout:
+            self.event(event)
+            return
+        packet = encode(event, self._content)
+        self._bus.publish(self._answer, packet.payload, headers=packet.headers)
+        self.before_event()
+        self._ready, self._ready_at = event, asyncio.get_running_loop().time()
+        self.sent_at = self._ready_at
+        self.route.ask(packet, doubt())
 
     def remind(self, now: float, text_seq: int) -> None:
         """To be called every second: ``ready`` again for listeners who came late, if it is time."""

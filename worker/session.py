@@ -77,7 +77,7 @@ class LiveSession:
             self._p.submit(self._open)
             self.audience.attend()
             try:
-                self.egress.ready(ready)
+                self.egress.ready(ready, self.audience.doubt)
             except MessageTooLarge as error:
                 self._p.submit(sched.Cancel(self.id))
                 raise too_large("the options, which ready repeats", error.limit, "bytes") from None
@@ -131,7 +131,7 @@ class LiveSession:
         """Say so, and have the slot rebuilt. Raises InboxFull."""
         records = tuple(ledger.records)
         self.audience.attend()
-        self.egress.ready(ready)
+        self.egress.ready(ready, self.audience.doubt)
         script = await self._passage.script(self._generation)
         if not self.over:
             at = (ledger.first, ledger.first if self.egress.remembers else None, ledger.speaker)

@@ -25,7 +25,7 @@ from tests.integration.mailbox import until
 from tests.integration.pair import cluster, lame
 from worker.client import Client, Gap, Listening, Patience, Speech, TimedAudio, WorkerGone
 from worker.connection import BusOptions
-from worker.errors import WireError
+from worker.errors import NoResponders, RequestTimeout, WireError
 from worker.sections import NatsSettings, Settings
 from worker.wire.events import End
 from worker.wire.requests import Open
@@ -191,6 +191,18 @@ async def opened(client: Client, worker: str, request: Open, *, pings: bool = Fa
             await speech.cancel()
 
 
+async def noticed(client: Client, subject: str) -> None:
+    """The server has seen that a worker's socket is closed: what is said to it before that is lost without a 503."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await client._bus.request(subject, b'{"type": "ping"}', timeout_s=0.2)
+            except NoResponders:
+                return
+            except RequestTimeout:
+                continue
+
+
 async def fills(client: Client, count: int) -> set[str]:
     """Returns when so many sessions can be had at once; the names of their workers."""
     speeches: list[Speech] = []
@@ -226,6 +238,7 @@ async def test_workers_who_are_killed_or_cut_off(make_server: MakeServer) -> Non
             spared = await opened(other, "spare", Open(text=LONG, final=True, pace="fast"))
             await workers.kill("dying")
             cable.cut()
+            await noticed(one, left.texting.ready.input)
             await asyncio.gather(left.texting.send("more "), cut.texting.send("more "))
             of_left, of_cut = await asyncio.gather(left.farewell(), cut.farewell())
             limits = {"texting": 1.5, "waiting": 3.5, "pinging": 2.5, "listening": 5.5}

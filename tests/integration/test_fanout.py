@@ -7,17 +7,26 @@ import base64
 import io
 import secrets
 import wave
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 import soundfile
 
+from engine.fake import FakeEngine
 from tests.integration.ear import Ear
-from tests.integration.live import Fields, House, OpenRefused, Session, eventually
+from tests.integration.live import Fields, House, OpenRefused, Session, eventually, house, live_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "We looked at the old map together, and then we walked down to the river before the rain began."
 LONG = f"{TEXT} {TEXT}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home() -> AsyncIterator[House]:
+    async with house(live_settings(), load=lambda: FakeEngine(24)) as one:
+        yield one
 
 
 def name() -> str:
@@ -88,8 +97,11 @@ async def test_ready_is_said_again_with_what_is_expected_next(home: House) -> No
     await listener.to_end()
 
 
-@pytest.mark.parametrize("encoding", ["wav", "opus"])
-async def test_who_joins_late_can_decode(home: House, encoding: str) -> None:
+async def test_who_joins_late_can_decode(home: House) -> None:
+    await asyncio.gather(joins_late(home, "wav"), joins_late(home, "opus"))
+
+
+async def joins_late(home: House, encoding: str) -> None:
     session = name()
     (early,) = await ears(home, session)
     await fanned(home, session, format={"encoding": encoding, "sample_rate": 24_000})

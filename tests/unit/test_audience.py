@@ -227,3 +227,17 @@ def test_a_full_socket_holds_it_too_and_does_not_let_it_go_while_nobody_hears() 
         assert one.told == ["hold", "resume"]
 
     perform(play)
+
+
+def test_where_nobody_may_have_heard_of_it_nothing_is_said_before_that_is_known() -> None:
+    async def play(one: Play) -> None:
+        one.route.ask(Packet(b"ready", {}), one.audience.doubt())
+        one.say("a")
+        assert (one.bus.said, one.told) == (["ready?"], ["hold"])
+        one.answer(unheard=True)
+        await one.wait(ASK_EVERY_S)
+        one.answer()
+        assert one.bus.said == ["ready?", "ping?", "a"]
+        assert one.told == ["hold", "resume"]
+
+    perform(play)
