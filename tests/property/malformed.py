@@ -76,7 +76,7 @@ WRONG: dict[str, list[Any]] = {
     "trim_silence": [1, "yes"],
     "pronunciations": [[], "a=b", {"a": 1}, {"two words": "x"}, {"": "x"}, {"a": ""}, {"a": "b" * 300}],
     "marks": [True, 1, "yes"],
-    "fanout": [True, "no"],
+    "fanout": [1, "no"],
     "resume": [True, []],
     "idle_timeout_s": [0, -1, "30", 1e9],
     "max_session_s": [0, -1, "30", 1e9],
