@@ -5,6 +5,8 @@ OUT ?= speech.wav
 # PyPI's torch for Linux is the CUDA build. For the CPU build name PyTorch's CPU wheel index here (README, "Installing").
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
+# Test files that run at once. Their workers and servers share the cores, so more than two are no faster.
+AT_ONCE ?= 2
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -46,7 +48,7 @@ types: .venv/installed-test
 	$(BIN)/mypy
 
 tests: .venv/installed-test
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m "not long and not gpu"
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m "not long and not gpu" --numprocesses $(AT_ONCE) --dist loadfile
 
 test-long: .venv/installed-test
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m long --timeout 7200
@@ -60,6 +62,7 @@ gpu-tests: .venv/installed-test
 bench: .venv/installed-test
 	mkdir -p bench-results
 	$(BIN)/python -m tests.bench.step --json bench-results/step.json --plot bench-results/step.png
+	$(BIN)/python -m tests.bench.first_audio --json bench-results/first_audio.json
 	$(BIN)/antiphon bench --json bench-results/live.json
 
 clean:

@@ -167,15 +167,14 @@ inline void fixed_block_dots(const Linear& l, int panel, int blocks, const int8_
 
 #ifdef ANTIPHON_TILES
 // P panels times 16 rows. Tiles: 2p sums of high x high, 2p + 1 mixed sums; 4, 5 activations; 6, 7 weights.
-// Fetch: the weights behind these are needed next; they are brought into the cache on the way.
-template <int P, bool Wide, bool Fetch>
+// ahead: weights that are needed next; `lines` cache lines of them are fetched on the way for each 64 inputs.
+template <int P, bool Wide>
 inline void fixed_block(const Linear& l, int panel, int blocks, const int8_t* high, const int8_t* low, int width,
-                        const float* scales, int rows, float* y, int ldy) {
+                        const float* scales, int rows, float* y, int ldy, const int8_t* ahead, int lines) {
   static_assert(P <= 2, "eight tile registers");
   constexpr int step = (Wide ? 2 : 1) * kFixedTile;
   const size_t each = size_t(blocks) * step;
   const int8_t* w = static_cast<const int8_t*>(l.weight) + panel * each;
-  const int8_t* ahead = w + P * each;
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (P > 1) {
@@ -183,8 +182,7 @@ inline void fixed_block(const Linear& l, int panel, int blocks, const int8_t* hi
     _tile_zero(3);
   }
   for (int b = 0; b < blocks; ++b, w += step) {
-    if constexpr (Fetch)
-      for (int i = 0; i < P * step; i += 64) _mm_prefetch(ahead + size_t(b) * P * step + i, _MM_HINT_T0);
+    for (int i = 0; i < lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T0);
     _tile_loadd(4, high + b * kFixedInputs, width);
     _tile_loadd(5, low + b * kFixedInputs, width);
     _tile_loadd(6, w, 64);
@@ -218,14 +216,20 @@ inline void fixed_block(const Linear& l, int panel, int blocks, const int8_t* hi
 template <int P, bool Wide>
 inline void fixed_rows(const Linear& l, int panel, int blocks, const int8_t* high, const int8_t* low, int width,
                        const float* scales, int rows, float* y, int ldy) {
+#ifdef ANTIPHON_TILES
+  // The panels that follow are as large as these, and their fetch is spread over all row blocks.
+  constexpr int step = (Wide ? 2 : 1) * kFixedTile, of_a_step = P * step / 64;
+  const int turns = (rows + kFixedRows - 1) / kFixedRows, lines = (of_a_step + turns - 1) / turns;
+  const int8_t* ahead = static_cast<const int8_t*>(l.weight) + size_t(panel + P) * blocks * step;
+#endif
   for (int r = 0; r < rows; r += kFixedRows) {
     const int left = rows - r < kFixedRows ? rows - r : kFixedRows;
     const int8_t *h = high + size_t(r) * width, *o = low + size_t(r) * width;
     float* out = y + size_t(r) * ldy;
 #ifdef ANTIPHON_TILES
     if (whole_products == kByTiles) {
-      (r == 0 ? fixed_block<P, Wide, true> : fixed_block<P, Wide, false>)(l, panel, blocks, h, o, width, scales + r, left,
-                                                                         out, ldy);
+      fixed_block<P, Wide>(l, panel, blocks, h, o, width, scales + r, left, out, ldy, ahead, lines);
+      ahead += size_t(lines) * blocks * 64;
       continue;
     }
 #endif

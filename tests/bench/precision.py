@@ -81,11 +81,14 @@ def trace(precision: Precision, texts: Sequence[str], steps: int, given: Trace |
 def differences(precision: Precision, want: Trace, texts: Sequence[str], settled: int = 8) -> dict[str, float]:
     """settled: the first step at which all codebooks are drawn."""
     got = trace(precision, texts, len(want.tokens), want)
-    a, b = torch.stack(want.audio[settled:]), torch.stack(got.audio[settled:])
+    same = torch.stack([(x == y).all(dim=1) for x, y in zip(want.tokens, got.tokens, strict=True)])
+    paired = same.cumprod(dim=0).bool()[settled - 1 : -1]  # text is not forced: a row counts until it goes its own way
+    a, b = torch.stack(want.audio[settled:])[paired], torch.stack(got.audio[settled:])[paired]
     divergence = (a.softmax(-1) * (a.log_softmax(-1) - b.log_softmax(-1))).sum(-1)
-    sound, other = torch.stack(want.pcm[settled:]), torch.stack(got.pcm[settled:])
+    sound, other = torch.stack(want.pcm[settled:])[paired], torch.stack(got.pcm[settled:])[paired]
     noise = float((sound - other).square().mean().clamp(min=1e-12))
     return {
+        "paired": round(float(paired.double().mean()), 3),
         "logits_rms": float((a - b).square().mean().sqrt()),
         "divergence_nats": float(divergence.mean()),
         "sound_db": round(10 * float(torch.log10(sound.square().mean() / noise)), 1),
