@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.casting import UNCAST, Casting, Part, Snapshot
 from engine.checkpoint import Checkpoint, MimiCheckpoint
 from engine.codec import spectral
-from engine.config import NEW_WORD, SpectralConfig
+from engine.config import SpectralConfig
 from engine.contract import Entry, ModelInfo, SlotFrame, SlotOptions
 from engine.control import Control
 from engine.device import Device
@@ -27,6 +27,7 @@ from engine.graphs import Captured, GraphRunner, StaticKernels, spare
 from engine.kernels import REBUILD_ROWS, Kernels, TorchKernels
 from engine.native import NativeKernels
 from engine.native_runner import NativeRunner
+from engine.recital import Recital
 from engine.records import pack, unpack
 from engine.runner import Batch, DirectRunner, Landed, Runner, over
 from engine.slots import SlotBuffers
@@ -212,26 +213,33 @@ class DsmEngine:
 
     def _rebuild(self, slot: int, rows: Tensor, new: Tensor, sound: bool) -> list[SlotFrame]:
         """Steps up to the end of an utterance, where the codec is cleared."""
-        feed, config, at = self._feeds[slot], self._config, torch.tensor([slot], device=self.device)
+        feed, exact = self._feeds[slot], int(self._buffers.base[slot]) == 0
         start, reports = feed.step, []
-        for step in range(len(rows)):
-            self._deliver_text(slot)
-            self._runner.control.settle()
-            chosen = torch.where(new[step : step + 1], NEW_WORD, config.padding_id)
-            report, token = self._step.retell(at, chosen)
-            told = bool(token[0] == rows[step, 0]) or int(self._buffers.base[slot]) > 0
-            reports.append(report[0].tolist())
-            if not (reports[-1][Report.COMMIT] and told):
+        recital = self._recital(slot)
+        for chosen, token in zip(new.tolist(), rows[:, 0].tolist(), strict=True):
+            told = recital.step(chosen)
+            if told is None:  # perhaps it only waits for what did not fit the rings
+                recital.save()
+                recital = self._recital(slot)
+                told = recital.step(chosen)
+            if told is None or (exact and told[1] != token):
                 raise UnusableRecord("does not fit the text")
-            self._note(slot, reports[-1])
+            reports.append(told[0])
+            self._note(slot, told[0])
             if over(reports[-1:]):
                 break
+        recital.save()
         pcm = self._step.reread(slot, rows[: len(reports)], start, sound, feed.part.guided)
         if pcm is None:
             pcm = torch.zeros(len(reports), self._codec.frame_samples, dtype=torch.int16)
         tails = {row: to_int16(self.kernels.codec_tail(slot)).cpu() for row in over(reports)}
         parts = enumerate(zip(reports, pcm.cpu(), strict=True))
         return [self._frame(slot, report, samples, tails.get(row)) for row, (report, samples) in parts]
+
+    def _recital(self, slot: int) -> Recital:
+        self._deliver_text(slot)
+        self._runner.control.settle()
+        return Recital(self._config, self._buffers.text, slot)
 
     def _speak_prefix(self, slot: int) -> None:
         feed = self._feeds[slot]

@@ -130,15 +130,6 @@ class FusedStep:
         report = self._settle(slots, machine, commit, finite & sounding[1], position, sounding[0], sampled)
         return StepOutput(report, pcm, logits, row)
 
-    def retell(self, slot: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
-        """The text machine's part of a step that is known to have been committed. slot, sampled: int64 [1] ->
-        report [1, len(Report)] and the text token [1]."""
-        position = self._buffers.position(slot)
-        machine = self._machine(slot, position, sampled)
-        audible = position >= self._config.warm_up_steps
-        fine = torch.ones_like(audible)
-        return self._settle(slot, machine, machine.commit, fine, position, audible, sampled), machine.token
-
     def reread(self, slot: int, rows: Tensor, start: int, sound: bool, guided: bool) -> Tensor | None:
         """The model's part of steps whose tokens are known: keys and values, the codec, the history of tokens.
 

@@ -1,7 +1,7 @@
 """The scheduler's error tree. Every error carries the facts that a caller needs as fields.
 
 SchedulerError
-└── InboxFull   the step loop has not read its commands for a while (capacity)
+└── InboxFull   the step loop has not read its commands for a while (capacity: of all sessions, or of one)
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class StepLoop:
 
     def _step(self) -> None:
         plan = self._plan
-        if plan.rows:
+        if plan.rows and not (plan.calm and self._roster.restorer.busy):  # whoever is restored goes before a lead
             self._text_run = self._text_run + 1 if plan.text_only else 0
             self._launch(plan)
             self._collect(keep=self._engine.run_ahead)

@@ -38,6 +38,8 @@ class Plan:
     """All rows are inside their delay."""
     wake_at: float
     """Where ``rows`` is empty: when something falls due by the passing of time alone (``math.inf``: never)."""
+    calm: bool = False
+    """Nobody is in a hurry."""
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class Policy:
             return Plan(_rows(due.urgent_text[: costs.text.part(len(due.urgent_text))]), True, now)
         spare_s = self.spare_s(sessions, now, costs) if due.fast else 0.0
         if due.urgent or due.calm:
-            return Plan(self._frames(due, spare_s, costs), False, now)
+            return Plan(self._frames(due, spare_s, costs), False, now, calm=not due.urgent)
         return self._fast(due, spare_s, costs)
 
     def outlook(self, session: Session, now: float, margin_s: float) -> Outlook:
@@ -147,7 +149,7 @@ class Policy:
         alike = [ranked for ranked in due.fast if ranked[2].in_delay is text_only]
         curve = costs.of(text_only)
         size = curve.fit(min(self.fast_quantum_s, spare_s)) or int(curve.cost(1) <= spare_s)
-        return Plan(_rows(alike[:size]), text_only, due.wake_at)
+        return Plan(_rows(alike[:size]), text_only, due.wake_at, calm=True)
 
     def spare_s(self, sessions: Collection[Session], now: float, costs: StepCosts) -> float:
         """How long a step may last that serves no live row, so that all live ones can still follow in time."""

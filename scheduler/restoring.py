@@ -11,10 +11,11 @@ from scheduler.clock import Clock
 from scheduler.messages import Event, Finish, Flush, Push, Restore, Restored, Retold
 from scheduler.session import Session, State
 
-QUANTUM_S = 0.020
-"""Longest slice while others live: what a session that comes just then may have to wait."""
-LEAST = 4
-"""Records of a slice when there is no time for any; one such slice a frame, so that no load stops it for good."""
+QUANTUM_S = 0.030
+"""Longest slice: what a session that comes just then may have to wait."""
+LEAST = 16
+"""Records of a slice are a multiple of this, which engines take at once. One such slice a frame is made even where
+there is no time for it, so that no load stops it for good."""
 FIRST_GUESS_S = 0.0015
 """What a record costs, until it is known."""
 MEMORY = 0.8
@@ -124,7 +125,7 @@ class Restorer:
         """Records that may be taken now."""
         fitting = int(min(QUANTUM_S, spare_s) / self._cost_s)
         if fitting >= LEAST:
-            return fitting
+            return fitting // LEAST * LEAST
         return LEAST if self._clock.now() - self._worked_at >= frame_s else 0
 
     def work(self, size: int) -> None:

@@ -167,13 +167,17 @@ class Witness:
             return "arithmetic that is not finite, or a step that raises"
         if isinstance(event, sched.Parked):
             crossing = {Phase.QUIET: "", Phase.FINISHING: "finish"}.get(session.phase, "text")
-            if generation.begun:
-                crossing = "text"
+            asked = session._seat._asked
+            if asked is not None and asked >= event.generation:
+                crossing = "text" if generation.begun else "text that was cancelled"
             return f"the same, crossing with {crossing}" if crossing else "2 s of silence after a cancel with keep"
         if isinstance(event, sched.Started):
             if session.place is Place.ROW:
                 return None
-            return "a row is free" if session.place is Place.LINE else "a row is free, which it no longer wants"
+            return "a row is free" if session._seat.wanted else "a row is free, which it no longer wants"
+        if isinstance(event, sched.Cancelled) and session.place is Place.LINE:
+            confirmed = session._seat._rested == event.generation and not session._seat.wanted
+            return "its cancel has taken it out of the line" if confirmed else None
         if not isinstance(event, sched.Frame | sched.Stalled | sched.Flushed | sched.Ended):
             return None
         if event.generation != generation.number:
@@ -193,6 +197,8 @@ class Witness:
 
     def _on_rest(self) -> None:
         """Whatever has changed since the last look was brought by time."""
+        held = self.stage.loop.active + self.stage.loop.waiting
+        assert self.stage.desk._occupied() >= held, "a row would be given away twice"
         for session in list(self.stage.desk._sessions.values()):
             before = self._at_rest.get(session.id)
             self._at_rest[session.id] = now = look(session)
@@ -245,7 +251,7 @@ class Witness:
         if after[0] == "over":
             book.close(self.stage.clock.now())
         self._at_rest[session.id] = after
-        if session.place is Place.LINE and before[1] != "line" and book.queued_since is None:
+        if session.place is Place.LINE and session._generation.begun and book.queued_since is None:
             book.queued_since = self.stage.clock.now()
         if ("need_text", "") in events or (cause == "it wants a word" and withheld):
             book.stalled_since = self.stage.clock.now()

@@ -157,12 +157,19 @@ class Stage:
     ``latency`` further turns, so that they cross with what callers say."""
 
     def __init__(
-        self, clock: FakeClock, *, seed: int, slots: int, run_ahead: int = 0, latency: Callable[[], int] = lambda: 0
+        self,
+        clock: FakeClock,
+        *,
+        seed: int,
+        slots: int,
+        run_ahead: int = 0,
+        silent: bool = False,
+        latency: Callable[[], int] = lambda: 0,
     ) -> None:
         self.clock = clock
         self.rng = random.Random(seed)
         self.bus = FakeBus(self.rng)
-        self.engine = FakeEngine(slots, run_ahead=run_ahead, overlap=720, spend=self._spend)
+        self.engine = FakeEngine(slots, run_ahead=run_ahead, overlap=720, silent=silent, spend=self._spend)
         self.loop = StepLoop(self.engine, clock, self._deliver, LoopRules(headroom=100.0, idle_tick_s=TICK_S))
         self._latency = latency
         self._turn = 0

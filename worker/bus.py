@@ -263,6 +263,9 @@ class Bus:
 
     async def leave(self, link: Link) -> None:
         await asyncio.gather(*(subscription.leave() for subscription in list(self._subscriptions)))
+        with contextlib.suppress(*GONE, nats_errors.TimeoutError):
+            await link.flush()  # its copy of what the old one brought last may be on its way
+        await asyncio.gather(*(subscription.settle() for subscription in list(self._subscriptions)))
 
     async def answered(self, link: Link) -> None:
         with contextlib.suppress(TimeoutError):

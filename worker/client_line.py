@@ -121,7 +121,17 @@ class Line:
         """The outbox may have got shorter."""
         self._progress.set()
 
-    def gap(self, error: Error) -> bool:
+    def mends(self, error: Error) -> bool:
+        """Text was not taken, for it came too soon or behind a gap. False: saying it again does not help."""
+        if error.code == "text_gap":
+            return self._gap(error)
+        wait_ms = error.detail.get("retry_after_ms")
+        if isinstance(wait_ms, int):
+            self._refused = True
+            self.repeat_in(wait_ms / 1000)
+        return isinstance(wait_ms, int)
+
+    def _gap(self, error: Error) -> bool:
         """The worker misses a cancel if the error names its generation, else text. False: text that is gone here."""
         expected = error.detail.get("expected")
         if isinstance(expected, int):

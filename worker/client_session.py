@@ -336,7 +336,7 @@ class Speech:
 
     def _hear_error(self, error: Error) -> None:
         match error.code:
-            case "text_gap" if self._line.gap(error):
+            case "text_gap" | "over_limit" if self._line.mends(error):
                 pass
             case "too_large" if error.retryable and self._may_have_room_later():
                 self._line.refused()

@@ -84,7 +84,7 @@ class Interests(Protocol):
         ...
 
     async def leave(self, link: Link) -> None:
-        """Listen at the second link alone, when what the first has brought is handled."""
+        """Listen at this second link alone, when what the first has brought is handled."""
         ...
 
     async def answered(self, link: Link) -> None:
@@ -297,7 +297,7 @@ class Connection:
         with contextlib.suppress(*GONE, nats_errors.TimeoutError):
             await self.link.flush()
         await asyncio.sleep(SETTLE_S)
-        await self._interests.leave(self.link)
+        await self._interests.leave(link)
         self.link, self._second = link, self.link
         self._stats.moves += 1
         if link.is_connected:  # otherwise it is coming back already, and says so

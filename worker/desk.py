@@ -19,6 +19,7 @@ from worker.greenroom import GreenRoom, Guest
 from worker.narration import Opening
 from worker.outfitter import Outfitter
 from worker.plumbing import Plumbing
+from worker.porter import Porter
 from worker.relocation import Arrival, Relocation
 from worker.seat import Place
 from worker.sections import Settings
@@ -66,6 +67,8 @@ class FrontDesk:
         self._bus, self._settings, self.model, self._telemetry = bus, settings, model, telemetry
         self._submit_to, self._limit_now, self.version, self._slots = submit, limit, version, slots
         self._opening, self._greenroom = opening, greenroom
+        self._porter = Porter(settings, telemetry, asyncio.get_running_loop().time)
+        self.may_answer = self._porter.may_answer
         worker = settings.worker
         self._offer = Offer.of(model, worker, resume=journal is not None)
         self._sessions: dict[str, LiveSession] = {}
@@ -85,7 +88,9 @@ class FrontDesk:
             rows_changed=self.retarget,
             egress_full=lambda: bus.pending_bytes > self._full_bytes,
         )
-        self._fit = Outfitter(bus, settings, model, telemetry, self._offer, opening, version, self._plumbing)
+        self._fit = Outfitter(
+            bus, settings, model, telemetry, self._offer, opening, version, self._plumbing, self._porter
+        )
         self.make, self.ready = self._fit.make, self._fit.ready
         self._relocation = None if journal is None else Relocation(self, journal, bus, settings)
         self._tokens = SlotTokens(bus, subjects.pool_wildcard("open", worker.pool), "tts", self._open)
@@ -177,15 +182,18 @@ class FrontDesk:
 
     def _accept(self, tenant: str, message: Message) -> None:
         """Raises WireError."""
-        self._check_tenant(tenant)
+        self._porter.check_served(tenant)
         content = codec.content_type_of(message.headers, message.payload).answer
         request = codec.decode_open(message.headers, message.payload)
         settled = self._offer.settle(request, seed=secrets.randbits(SEED_BITS))
         if self._draining or self._occupied() >= self._limit_now():
             raise WireError("no_capacity", "no free slot")
         arrival = Arrival(tenant, settled, message, content, codec.HANDOVER_HEADER in message.headers)
+        self._porter.check_sessions(arrival, self._tenants, self._sessions)
         if self._relocation is not None and settled.resume and settled.session is not None:
             self._relocation.admit(arrival)
+        elif arrival.handed_over:
+            raise bad_request("a session that is handed over can be resumed")
         else:
             self.begin(arrival)
 
@@ -214,12 +222,16 @@ class FrontDesk:
 
     def _admit(self, guest: Guest) -> None:
         """Raises WireError, InboxFull."""
-        arrival = guest.arrival
+        arrival, text = guest.arrival, guest.arrival.settled.text or ""
+        # Again: meanwhile the journal may have been asked, or a voice fetched.
+        self._porter.check_sessions(arrival, self._tenants, self._sessions)
+        self._porter.check_text(arrival.tenant, text)
         session = self.make(guest.session, arrival, opened_at=guest.came_at)
         ready = self.ready(session, arrival.tenant)
         if self._relocation is not None and arrival.settled.resume:
             self._relocation.enrol(session, arrival)
         session.begin(ready)
+        self._porter.count_text(arrival.tenant, text)
         self.register(session, arrival.tenant)
 
     async def bring(self, settled: Open) -> bool:
@@ -234,11 +246,6 @@ class FrontDesk:
         self._sessions[session.id], self._tenants[session.id] = session, tenant
         self._emptied.clear()
         self.retarget()
-
-    def _check_tenant(self, tenant: str) -> None:
-        served = self._settings.worker.tenants
-        if served and tenant not in served:
-            raise WireError("forbidden", "this worker does not serve the tenant")
 
     def _input(self, message: Message) -> None:
         session = None
@@ -277,20 +284,13 @@ class FrontDesk:
             tenant = subjects.parse_pool_subject("info", message.subject).tenant
             if not self.may_answer(tenant, message.reply):
                 return
-            self._check_tenant(tenant)
+            self._porter.check_served(tenant)
             codec.decode_info_request(message.headers, message.payload)
         except WireError as error:
             self._answer(message, events.Error.of(error), codec.answer_type(message.headers))
             return
         info = self._offer.info(self._settings.worker, self.version)
         self._answer(message, info, codec.answer_type(message.headers))
-
-    def may_answer(self, tenant: str, reply: str) -> bool:
-        if reply and subjects.reply_allowed(tenant, reply, self._settings.nats):
-            return True
-        log.warning("a request of tenant %s names no reply subject of its own; dropped unanswered", tenant)
-        self._telemetry.reply_dropped()
-        return False
 
     def _answer(self, message: Message, event: events.ControlEvent, content: codec.ContentType) -> None:
         packet = codec.encode(event, content)

@@ -147,6 +147,8 @@ class Generation:
         stage = self._stage
         if frame.word:
             self._narration.word_taken((frame.step - 1) * stage.plumbing.frame_samples)
+        if frame.pause:
+            self._marks.pause((frame.step - 1) * stage.plumbing.frame_samples)
         if frame.pcm:
             self._samples += len(frame.pcm) // 2
             self._marks.send(frame)

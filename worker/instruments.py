@@ -36,6 +36,7 @@ class Tally:
     words: int = 0
     reconnects: int = 0
     dropped_replies: int = 0
+    refused_texts: int = 0
     audio_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By tenant; one entry "" where the tenant is no label."""
 
@@ -90,6 +91,7 @@ class Instruments:
                 "Requests unanswered for their foreign reply subject",
                 lambda: tally.dropped_replies,
             ),
+            ("tts.texts.refused", "Texts beyond their tenant's character rate", lambda: tally.refused_texts),
         ):
             counter(name, [self._reading(read)], "", text)
         counter("tts.audio", [lambda _: self._audio(tally)], "s", "Audio made")

@@ -14,6 +14,7 @@ from worker.bus import Bus
 from worker.egress import Egress
 from worker.narration import Opening
 from worker.plumbing import Plumbing
+from worker.porter import Porter
 from worker.relocation import Arrival
 from worker.sections import Settings
 from worker.session import LiveSession
@@ -35,6 +36,7 @@ class Outfitter:
     opening: Callable[[Open], Opening]
     version: str
     plumbing: Plumbing
+    porter: Porter
 
     def options(self, settled: Open) -> SlotOptions:
         """``voices`` and ``cfg`` are fields of models with voices alone."""
@@ -73,7 +75,8 @@ class Outfitter:
             arrival.message.headers, session=session_id, tenant=arrival.tenant, attributes=attributes
         )
         options = self.options(settled)
-        return LiveSession(session_id, settled, options, opening, egress, span, self.plumbing, opened_at)
+        plumbing = dataclasses.replace(self.plumbing, take_text=self.porter.inlet(arrival.tenant))
+        return LiveSession(session_id, settled, options, opening, egress, span, plumbing, opened_at)
 
     def ready(self, session: LiveSession, tenant: str, **resumed: Any) -> events.Ready:
         return events.Ready.answering(

@@ -16,9 +16,13 @@ from worker.telemetry import SessionSpan, Telemetry
 from worker.wire.requests import Open, Text
 
 
+def _unlimited(text: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Plumbing:
-    """One a worker."""
+    """One a worker, but for ``take_text``, which is the tenant's."""
 
     submit: Callable[[sched.Command], None]
     """To the step loop. Raises InboxFull, but not for a ``Cancel`` that frees the row."""
@@ -36,6 +40,8 @@ class Plumbing:
     """More sessions hold a row or want one than did a moment ago."""
     egress_full: Callable[[], bool]
     """Whether so much waits to be sent that sessions without a beat should pause."""
+    take_text: Callable[[str], None] = _unlimited
+    """Count a text that is taken. Raises WireError (over_limit): it must not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ class Stage:
     """Ends the session for a fault on this side."""
 
     def check(self, message: Text, unspoken: int) -> None:
-        """``unspoken``: characters that wait already. Raises WireError for a text that cannot be taken."""
+        """``unspoken``: characters that wait. Counts a text that is taken. Raises WireError for one that is not."""
         p, characters = self.plumbing, len(message.text)
         if characters > p.text_chars:
             raise too_large("text", p.text_chars, "characters")
@@ -66,3 +72,4 @@ class Stage:
             raise too_large("text", p.buffer_chars, "characters unspoken", retryable=True)
         if message.speaker is not None and message.speaker >= len(self.settled.voices or ("",)):
             raise unsupported_option("speaker", "the session has no such voice")
+        p.take_text(message.text)

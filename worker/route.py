@@ -60,7 +60,7 @@ class Route:
         """False: it was shed."""
         if self.muted:
             return True
-        if not self.quiet:
+        if not self.quiet and self._bus.connected:  # when it is not, those who watch are about to be told
             return self._publish(packet, probe, droppable)
         if droppable:
             if self._kept_bytes + len(packet.payload) > KEPT_BYTES:

@@ -147,6 +147,9 @@ class NatsSettings(Section):
     pending_bytes: PositiveInt = Field(
         default=262_144, description="frames are shed while more than this waits to be sent"
     )
+    leave_within_s: NonNegativeFloat = Field(
+        default=5.0, description="a server that is to stop (lame duck) is left within this time, at a random moment"
+    )
 
     @property
     def url_is_set(self) -> bool:

@@ -185,6 +185,7 @@ def bus_options(nats: NatsSettings, servers: tuple[str, ...] | None = None) -> B
         nkey_seed=nats.nkey_seed,
         tls=_tls(nats),
         shed_above_bytes=nats.pending_bytes,
+        move_within_s=nats.leave_within_s,
     )
 
 

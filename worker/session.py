@@ -61,7 +61,7 @@ class LiveSession:
         self._intake = Intake()
         ways = (self._submit, self._set_to_work, self._give_up)
         self._stage = Stage(session, settled, opening, egress, self._intake, span, self._tally, plumbing, *ways)
-        self._seat = Seat(idle=self._park, late=self._no_row)
+        self._seat = Seat(self._stage, idle=self._park, late=self._no_row)
         self._generation = Generation(0, self._stage)
         self._heard_at = self._texted_at = plumbing.now()  # of the producer: anything, anything but pings
         self._pinged = False
@@ -234,14 +234,13 @@ class LiveSession:
             return
         self._options = dataclasses.replace(self._options, generation=number)
         self._submit(sched.Cancel(self.id, self._options))
+        self._seat.rest(self._generation.noise)
         self._generation = Generation(number, self._stage)
-        self._seat.rest()
-        self._tally.stop_waiting(self._p.now())
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def handle(self, event: sched.Event) -> None:
-        self._follow_row(event)
+        self._seat.follow(event)
         if isinstance(event, sched.Frame) and self._credit_ms is not None:
             self._credit_ms -= 500.0 * len(event.frame.pcm) / self._p.sample_rate
         if self.over:
@@ -251,6 +250,8 @@ class LiveSession:
                 self._passage.retell(self._generation, event.frames, self.scribe)
             case sched.Restored():
                 self._passage.restored(self.receive)
+                if self._generation.silent and self._generation.noise > 0:
+                    self._seat.rest()
             case sched.FirstStep():
                 self._tally.first_step(self._p.now())
                 self._p.telemetry.first_step(self._span, event.queued_s)
@@ -295,22 +296,6 @@ class LiveSession:
     def place(self) -> Place:
         return self._seat.place
 
-    def _follow_row(self, event: sched.Event) -> None:
-        match event:
-            case sched.Started():
-                self._seat.given()
-                self._tally.stop_waiting(self._p.now())
-            case sched.Parked():
-                self._lose_row(wanted=self._generation.begun)
-            case sched.Ended():
-                self._lose_row(wanted=self._generation.begun and event.generation != self._generation.noise)
-
-    def _lose_row(self, *, wanted: bool) -> None:
-        """``wanted``: what the engine was told meanwhile has brought the session into the line."""
-        self._seat.taken_away(wanted=wanted and not self.over)
-        if self._seat.place is Place.LINE:
-            self._tally.wait_for_row(self._p.now())
-
     def _park(self) -> None:
         """Nothing was said for a while. Between generations only: what the model has in mind must not be lost."""
         if self._generation.silent and self._p.may_park():
@@ -322,8 +307,7 @@ class LiveSession:
     def _set_to_work(self, command: sched.Push | sched.Flush | sched.Finish) -> None:
         if self._passage.keeps(command):
             return
-        if isinstance(command, sched.Push) and self._seat.want():
-            self._tally.wait_for_row(self._p.now())
+        if isinstance(command, sched.Push) and self._seat.want(command.generation):
             self._p.rows_changed()
         self._generation.told += 1
         self._submit(command)

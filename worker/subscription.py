@@ -135,13 +135,17 @@ class Subscription:
             self._next = self._attach(link)
 
     async def leave(self) -> None:
-        """Listen at that other link alone. Each message of the time between counts once, in its sender's order: all
-        that the old link brought, then what only the new one did."""
-        attached, following = self._attached, self._next
-        if attached is None or following is None:
-            return
-        await attached.drain()
-        if not self.active or self._next is not following:
+        """Listen at the old link no more; returns when all that it has brought is handled."""
+        if self._attached is not None and self._next is not None:
+            await self._attached.drain()
+
+    async def settle(self) -> None:
+        """Listen at the new link alone; to be called when all that both links were given has arrived here. Each message
+        of the time between counts once, in its sender's order: what the old link brought, then the new one's rest."""
+        following = self._next
+        while following is not None and following.nats is not None and following.nats.pending_msgs:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # it is handed over in the order in which it came
+        if not self.active or following is None or self._next is not following:
             return
         self._attached, self._next = following, None
         for message in following.early:

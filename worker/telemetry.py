@@ -185,6 +185,10 @@ class Telemetry:
     def reply_dropped(self) -> None:
         self._tally.dropped_replies += 1
 
+    def text_refused(self) -> None:
+        """Beyond the tenant's character rate."""
+        self._tally.refused_texts += 1
+
     def reconnected(self) -> None:
         self._tally.reconnects += 1
 

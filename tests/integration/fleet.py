@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from tests.integration.live import PATIENCE_S, Heard, Session
 
 SERVE = (sys.executable, "-m", "worker.cli.main")
-FLAGS = ("--announce", "--nats.embedded", "off", "--probes.port", "off", "--model.slots", "4")
+FLAGS = ("--announce", "--nats.embedded", "off", "--probes.port", "off", "--scheduler.headroom", "1")
 ABORTING = (sys.executable, "-m", "tests.integration.aborting_worker")
 """A worker whose process aborts at a certain word."""
 
@@ -27,7 +27,9 @@ class Fleet:
     url: str
     workers: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
-    async def start(self, *names: str, command: Sequence[str] = SERVE, flags: Sequence[str] = ()) -> None:
+    async def start(
+        self, *names: str, command: Sequence[str] = SERVE, slots: int = 4, flags: Sequence[str] = ()
+    ) -> None:
         """Returns when all of them are ready."""
         for name in names:
             place = ("--nats.url", self.url, "--worker.id", name)
@@ -36,8 +38,8 @@ class Fleet:
                 "serve",
                 *place,
                 *FLAGS,
-                "--scheduler.headroom",
-                "1",
+                "--model.slots",
+                str(slots),
                 *flags,
                 stdout=asyncio.subprocess.PIPE,
                 cwd=Path(__file__).parents[2],

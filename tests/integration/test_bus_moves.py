@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,27 +12,16 @@ import pytest_asyncio
 
 from tests.integration.conftest import MakeBus, MakeServer
 from tests.integration.mailbox import Mailbox, relay_to, until
+from tests.integration.pair import cluster, lame
 from worker.bus import Bus
 from worker.embedded import EmbeddedServer
 
 FRAME = b"\0" * 3840
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest_asyncio.fixture
 async def pair(make_server: MakeServer) -> AsyncIterator[tuple[EmbeddedServer, EmbeddedServer]]:
-    """Two servers of one cluster."""
-    ports = (free_port(), free_port())
-    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
-    lines = 'cluster {{ name: pair, listen: "127.0.0.1:{port}", routes: [{routes}] }}'
-    one, other = [await make_server(extra=lines.format(port=port, routes=routes)) for port in ports]
-    yield one, other
+    yield await cluster(make_server)
 
 
 async def meet(one: Bus, other: Bus, subject: str) -> None:
@@ -46,11 +34,6 @@ async def meet(one: Bus, other: Bus, subject: str) -> None:
             speaker.publish(f"{subject}.meet")
             await speaker.barrier()
         greeting.close()
-
-
-def lame(server: EmbeddedServer) -> None:
-    assert server.pid is not None
-    os.kill(server.pid, signal.SIGUSR2)
 
 
 async def test_a_silent_peer_is_left_although_the_socket_is_full(

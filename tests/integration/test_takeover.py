@@ -27,7 +27,7 @@ from worker.service import Service, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TEXT = "We paid $12.50 for the old map, and then we walked down to the river."
+TEXT = "We paid $12.50 for the old map \u2014 and then we walked down to the river."
 LONG = f"{TEXT} Nobody had seen the bridge for a week. {TEXT} The water was as high as in the spring. "
 REACH_S = 4.0
 

@@ -16,10 +16,15 @@ FAULTS, LISTENERS = "integration/test_live_faults.py", "integration/test_live_li
 SHUTDOWN, PARKING = "integration/test_live_shutdown.py", "unit/test_live_parking.py"
 LOSSES = "unit/test_live_losses.py"
 ELSEWHERE = {
+    "text beyond the tenant's rate": (
+        "integration/test_tenant_limits.py::test_text_beyond_the_rate_is_not_taken_and_nothing_is_lost"
+    ),
     "its inbox is full": f"{FAULTS}::test_opens_and_text_that_a_stuck_engine_cannot_take_are_refused",
     "finish that ends a word": f"{PARKING}::test_finish_ends_a_held_word_and_brings_the_session_back",
     "the same, crossing with finish": f"{PARKING}::test_what_crosses_with_the_parking",
     "the same, crossing with text": f"{PARKING}::test_what_crosses_with_the_parking",
+    "the same, crossing with text that was cancelled": f"{PARKING}::test_what_crosses_with_the_parking",
+    "its cancel has taken it out of the line": f"{PARKING}::test_a_cancel_takes_a_session_out_of_the_line",
     "a row is free, which it no longer wants": f"{PARKING}::test_a_row_that_is_no_longer_wanted_is_parked_again",
     "the end of an older generation: its row is free": f"{PARKING}::test_a_cancel_that_crosses_with_the_end",
     "503: nobody listens": f"{LISTENERS}::test_a_session_without_a_listener_pauses_and_goes_on_when_he_is_back",

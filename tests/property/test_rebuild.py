@@ -140,8 +140,10 @@ def bare(frame: SlotFrame) -> SlotFrame:
 
 def test_it_goes_on_as_if_nothing_had_happened(native: DsmEngine) -> None:
     """Cut inside the delay, in stalls and flushes, behind the wrap of the ring."""
-    rng = random.Random(7)
-    check(native, rng, random_orders(rng, 3), cuts=4)
+    rng = random.Random(34)
+    orders = random_orders(rng, 3)
+    assert any(not entry.is_word for order in orders if not isinstance(order, str) for entry in order), "a break, too"
+    check(native, rng, orders, cuts=3)
 
 
 @pytest.mark.long
@@ -149,6 +151,11 @@ def test_it_goes_on_as_if_nothing_had_happened(native: DsmEngine) -> None:
 def test_it_goes_on_wherever_it_is_cut(native: DsmEngine, seed: int) -> None:
     rng = random.Random(seed)
     check(native, rng, random_orders(rng, 6), cuts=6)
+
+
+@pytest.mark.long
+def test_a_text_longer_than_the_rings(native: DsmEngine) -> None:
+    check(native, random.Random(1), [words(560), "flush", words(30), "finish"], cuts=2)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -160,7 +160,7 @@ def test_finish_ends_a_held_word_and_brings_the_session_back() -> None:
     perform(play)
 
 
-@pytest.mark.parametrize("message", ["text", "finish", "flush", "cancel"])
+@pytest.mark.parametrize("message", ["text", "text and cancel", "finish", "flush", "cancel"])
 def test_what_crosses_with_the_parking(message: str) -> None:
     """Said while ``Parked`` is on its way."""
 
@@ -175,6 +175,17 @@ def test_what_crosses_with_the_parking(message: str) -> None:
             await stage.run(1.0)
             assert place(caller) is Place.ROW
             assert audio(caller, 1)
+        elif message == "text and cancel":
+            caller.say("text", seq=0, gen=1, text="four five six ")
+            caller.say("cancel", gen=1, keep=True)
+            await stage.settle()
+            assert place(caller) is Place.ROW
+            places: list[Place] = []
+            while not places or places[-1] is not Place.PARKED:
+                await stage.turn()
+                places += [place(caller)] if place(caller) not in places[-1:] else []
+                assert stage.desk._occupied() >= stage.loop.active + stage.loop.waiting
+            assert places[-2:] == [Place.LINE, Place.PARKED], "it was in line until the loop said that it is not"
         elif message == "cancel":
             caller.say("cancel", gen=1, keep=True)
             await stage.run(1.0)
@@ -188,6 +199,27 @@ def test_what_crosses_with_the_parking(message: str) -> None:
     perform(play, latency=lambda: 5)
 
 
+def test_a_cancel_takes_a_session_out_of_the_line() -> None:
+    async def play(stage: Stage) -> None:
+        caller = await interrupted(stage)
+        other = await opened(stage, text="and so on " * 50)
+        caller.say("text", seq=0, gen=1, text="four five ")
+        await stage.run(0.3)
+        caller.say("cancel", gen=1, keep=True)
+        await stage.settle()
+        assert (place(caller), stage.loop.waiting) == (Place.LINE, 1)
+        await stage.run(0.3)
+        assert (place(caller), stage.loop.waiting) == (Place.PARKED, 0)
+        other.say("cancel")
+        await stage.run(ROW_WITHIN_S + 1.0)
+        assert "error" not in caller.kinds
+        caller.say("cancel", gen=2)
+        await stage.run(0.1)
+        assert caller.last("end")["usage"]["queued_ms"] == pytest.approx(300.0, abs=80.0)
+
+    perform(play, slots=1)
+
+
 def test_a_row_that_is_no_longer_wanted_is_parked_again() -> None:
     async def play(stage: Stage) -> None:
         caller = await interrupted(stage)
@@ -197,7 +229,7 @@ def test_a_row_that_is_no_longer_wanted_is_parked_again() -> None:
             stage.loop.tick()
         caller.say("cancel", gen=1, keep=True)
         await stage.settle()
-        assert place(caller) is Place.PARKED
+        assert place(caller) is Place.LINE, "its row may be on the way"
         await stage.run(0.5)
         assert place(caller) is Place.ROW
         await stage.run(PARK_AFTER_S + 0.2)

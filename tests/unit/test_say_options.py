@@ -35,6 +35,14 @@ def test_by_default_speech_is_made_as_fast_as_it_is_taken() -> None:
     assert (made.seed, made.voice, made.temperature, made.pronunciations) == (None, None, None, {})
 
 
+def test_a_session_with_a_name_can_be_heard_by_others() -> None:
+    assert not request("hello").fanout
+    named = request("hello", "--session", "heard-by-all-of-us")
+    assert (named.fanout, named.session) == (True, "heard-by-all-of-us")
+    with pytest.raises(SettingsError, match="session"):
+        request("hello", "--session", "too short")
+
+
 def test_options_are_passed_on() -> None:
     made = request(
         *("--voice", "v", "--language", "en", "--seed", "7", "--temperature", "0.5", "--top-k", "3", "--cfg", "2"),

@@ -179,6 +179,20 @@ def test_a_full_inbox_says_so_and_takes_commands_again_once_it_is_read() -> None
     assert room.kinds("a")[0] == "Started"
 
 
+def test_one_session_cannot_fill_the_inbox_for_all() -> None:
+    room = Room(rules=LoopRules(inbox=8 * 64 + 1))
+    for _ in range(64):
+        room.submit(Credit("flood", 1.0))
+    with pytest.raises(InboxFull) as caught:
+        room.submit(Credit("flood", 1.0))
+    assert caught.value.capacity == 64
+    room.open("a", words=1)
+    room.loop.tick()
+    room.submit(Credit("flood", 1.0))
+    room.run(1.0)
+    assert room.kinds("a")[0] == "Started"
+
+
 def test_a_failing_row_in_flight_is_not_given_away_before_its_steps_are_in() -> None:
     """The fake engine asserts it: a slot that changed hands with a step in flight would end this test."""
     room = Room(1, run_ahead=2)

@@ -116,6 +116,9 @@ class Say(Command):
     marks: str | None = Field(
         default=None, description="write when each word is heard: FILE.json, or captions to FILE.srt or FILE.vtt"
     )
+    session: str | None = Field(
+        default=None, description="a name, 16 to 64 letters and digits, under which others may hear it: antiphon listen"
+    )
     tenant: str = Field(default="default", description="whose session it is")
     speed: CliSuppress[str | None] = None
 
@@ -221,6 +224,8 @@ class Say(Command):
                 format=AudioFormat(encoding="pcm_s16le" if self._form == "wav" else self._form, sample_rate=self._rate),
                 pronunciations=dict(pair.split("=", 1) for pair in self.pronounce),
                 pace=self.pace,
+                session=self.session,
+                fanout=self.session is not None,
                 marks=self.marks is not None,
                 credit_ms=CREDIT_MS,
                 idle_timeout_s=LONG_S,

@@ -148,7 +148,9 @@ class Cancelled(Event):
 
 
 class Usage(BaseModel):
-    """``first_audio_ms``: from ``open`` to the first audio, None without any. ``stalled_ms``: waiting for text."""
+    """``first_audio_ms``: from ``open`` to the first audio, None without any. ``queued_ms``: from ``open`` to the first
+    step (its text had to come first), and from text to a row again after a pause between generations. ``stalled_ms``:
+    waiting for text later. ``audio_ms``: what was sent."""
 
     model_config = EVENT_CONFIG
     characters: Count
