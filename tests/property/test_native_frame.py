@@ -47,6 +47,8 @@ def disturb(engine: DsmEngine, dice: random.Random, live: set[int]) -> None:
                 padding_bonus=dice.choice([0.0, 1.5]),
             )
             engine.open(slot, options)
+            if dice.random() < 0.2:
+                engine.seek(slot, dice.randrange(1, 90))
             engine.push(slot, words(dice, 8))
             live.add(slot)
         elif slot in live and chance < 0.1:
@@ -90,9 +92,10 @@ def load(precision: Precision, threads: int) -> DsmEngine:
 
 @pytest.mark.parametrize("precision", ["float32", "fixed16"])
 def test_the_frame_equals_its_operations(precision: Precision) -> None:
-    twin, alone, shared = (run(load(precision, threads), 1, 90) for threads in (0, 1, 3))
+    twin, alone, shared = (run(load(precision, threads), 7, 90) for threads in (0, 1, 3))
     frames = [frame for seen in twin for frame in seen.frames]
     assert sum(bool(frame.pcm) for frame in frames) > 150
+    assert sum(frame.pause for frame in frames) > 5
     assert {(f.committed, f.flushed, f.ended) for f in frames} >= {
         (False, False, False),
         (True, True, False),

@@ -20,6 +20,7 @@ from engine.kernels import Kernels, TorchKernels
 from engine.loading import BUILTIN, model_info
 from engine.native import NativeKernels
 from engine.native import Precision as NativePrecision
+from tests.ahead_room import engine_ahead
 from tests.unit.engine_helpers import step, words
 
 CAPACITY = 2
@@ -28,18 +29,27 @@ Order = Sequence[Entry] | str
 """Entries to push, or ``flush`` or ``finish``."""
 
 
-def small(make: Callable[[Checkpoint], Kernels]) -> DsmEngine:
+def short_ring() -> Checkpoint:
     """The built-in voice with a ring that wraps soon."""
     model = load_checkpoint(BUILTIN)
-    model = dataclasses.replace(model, config=dataclasses.replace(model.config, context=CONTEXT))
-    return DsmEngine(model, model_info(model), make(model), CAPACITY, torch.device("cpu"))
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, context=CONTEXT))
+
+
+def small(make: Callable[[Checkpoint], Kernels], threads: int = 0) -> DsmEngine:
+    model = short_ring()
+    return DsmEngine(model, model_info(model), make(model), CAPACITY, torch.device("cpu"), threads=threads)
 
 
 PRECISIONS: list[NativePrecision] = ["float32", "fixed16"]
 
 
-@pytest.fixture(scope="module", params=PRECISIONS)
+@pytest.fixture(scope="module", params=[*PRECISIONS, "one call", "ahead"])
 def native(request: pytest.FixtureRequest) -> DsmEngine:
+    """Operation by operation, a step as one call, and a host that runs a step ahead."""
+    if request.param == "ahead":
+        return engine_ahead(short_ring(), CAPACITY)
+    if request.param == "one call":
+        return small(lambda model: NativeKernels(model, CAPACITY, CAPACITY, "fixed16"), threads=2)
     return small(lambda model: NativeKernels(model, CAPACITY, CAPACITY, request.param))
 
 

@@ -142,6 +142,33 @@ def test_what_is_out_of_reach_is_left_out_up_to_a_word() -> None:
     assert writer.due
 
 
+def test_who_spoke_last_is_kept_of_what_is_left_out() -> None:
+    kept = ledger()
+    writer = scribe(kept, reach=40)
+    writer.order("opening", "aaaaaaaaa " * 2)
+    writer.order("speaker", "2")
+    writer.order("text", "ccccccccc " * 2)
+    writer.order("speaker", "1")
+    writer.order("text", "ddddddddd " * 3)
+    speakers = []
+    for step in range(1, 92):
+        word, begins = divmod(step - 1, 10)
+        writer.frame(frame(step), wire.Cut(step - 1, 10 * word, word, 100 * word) if begins == 0 else None)
+        writer.take()
+        if not speakers or speakers[-1][:2] != (kept.first, kept.speaker):
+            speakers.append((kept.first, kept.speaker, kept.orders[0]))
+    assert speakers == [
+        (0, 0, ("opening", "aaaaaaaaa " * 2)),
+        (20, 0, ("speaker", "2")),
+        (40, 2, ("speaker", "1")),
+        (60, 1, ("text", "ddddddddd ")),
+    ]
+    assert Ledger.load(kept.dump()).speaker == 1
+    writer.restart(wire.Restart(1, 1, "", ""))
+    writer.take()
+    assert kept.speaker == 0
+
+
 @given(seed=st.integers(0, 1000))
 def test_the_text_stays_whole_wherever_it_is_cut(seed: int) -> None:
     rng = random.Random(seed)
