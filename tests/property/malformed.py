@@ -75,7 +75,7 @@ WRONG: dict[str, list[Any]] = {
     "gain_db": ["3", 1e9, -1e9, True],
     "trim_silence": [1, "yes"],
     "pronunciations": [[], "a=b", {"a": 1}, {"two words": "x"}, {"": "x"}, {"a": ""}, {"a": "b" * 300}],
-    "marks": [True, 1, "yes"],
+    "marks": [1, "yes"],
     "fanout": [1, "no"],
     "resume": [True, []],
     "idle_timeout_s": [0, -1, "30", 1e9],

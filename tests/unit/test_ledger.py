@@ -150,7 +150,7 @@ def test_who_spoke_last_is_kept_of_what_is_left_out() -> None:
     writer.order("text", "ccccccccc " * 2)
     writer.order("speaker", "1")
     writer.order("text", "ddddddddd " * 3)
-    speakers = []
+    speakers: list[tuple[int, int, tuple[str, str]]] = []
     for step in range(1, 92):
         word, begins = divmod(step - 1, 10)
         writer.frame(frame(step), wire.Cut(step - 1, 10 * word, word, 100 * word) if begins == 0 else None)
