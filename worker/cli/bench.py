@@ -17,6 +17,8 @@ from worker.cli.command import Command, CommandError
 from worker.cli.formats import Format, usual_rate
 from worker.measure import report
 from worker.measure.ladder import Climb, climb
+from worker.measure.live import LivePlan, measure_live
+from worker.measure.live_report import live_document, show_live
 from worker.measure.load import Mode, Plan
 from worker.measure.machine import Machine, this_machine
 from worker.measure.rig import Rig, rigged
@@ -32,25 +34,33 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 PROGRESS_S = 10.0
+OWN_ONLY = {
+    "soak": "looks into the worker's process",
+    "live": "hangs up on the worker and burdens the server",
+}
 
 
 class Bench(Command):
     """Measure how many sessions speak at once and how promptly, or whether the worker's memory grows.
 
     "sessions": N slots, each of which opens a session with a whole text (or types it), hears it on an ideal player,
-    and opens the next when it has ended; all N begin in the same instant. "soak": one session at pace fast. Unless
-    told otherwise, a nats-server and a worker are started for it, each a process of its own.
+    and opens the next when it has ended; all N begin in the same instant. "live": N callers who type, stall, interrupt,
+    hang up, join all at once and have slow listeners. "soak": one session at pace fast. Unless told otherwise, a
+    nats-server and a worker are started for it, each a process of its own.
 
-    Exit code 1: nothing could be measured; soak: the memory grows.
+    Exit code 1: nothing could be measured; live: a session or a frame was lost; soak: the memory grows.
     """
 
-    what: CliPositionalArg[Literal["sessions", "soak"]] = Field(default="sessions", description="sessions or soak")
+    what: CliPositionalArg[Literal["sessions", "live", "soak"]] = Field(
+        default="sessions", description="sessions, live or soak"
+    )
     sessions: int = Field(default=16, ge=1, le=4096, description="sessions at once")
     seconds: float = Field(default=60.0, gt=0, description="for how long sessions follow each other")
     mode: Mode = Field(default="whole", description="give each text at once, or type it")
     char_ms: float = Field(default=20.0, ge=0, description="time between two characters, if typed")
+    token_ms: float = Field(default=25.0, ge=0, description="live: time between two words")
     text_file: Path | None = Field(default=None, description="UTF-8 file; each paragraph is a session's text")
-    format: Format = Field(default="pcm_s16le", description="of the audio; soak takes pcm_s16le")
+    format: Format = Field(default="pcm_s16le", description="of the audio; live and soak take pcm_s16le")
     rate: int | None = Field(default=None, description="samples per second (default: 24000; 8000 in mulaw and alaw)")
     find_limit: CliToggleFlag[bool] = Field(
         default=False, description="more and more sessions, from --sessions on, until the first underrun or refusal"
@@ -75,14 +85,15 @@ class Bench(Command):
         return value
 
     async def cli_cmd(self) -> int:
-        if self.what == "soak" and self.server != "own":
-            raise CommandError("--server: soak looks into the worker's process, so it starts its own")
+        if self.server != "own" and self.what in OWN_ONLY:
+            raise CommandError(f"--server: {self.what} {OWN_ONLY[self.what]}, so it starts its own")
         texts = UTTERANCES if self.text_file is None else await asyncio.to_thread(_texts, self.text_file)
         machine = await asyncio.to_thread(this_machine)
         self._tell("starting a nats-server and a worker" if self.server == "own" else "connecting")
         own = self.server == "own"
         async with rigged(self, texts, own=own, tenant=self.tenant, seed=self.seed, log=self.log) as rig:
-            return await rig.guarded(self._soak(rig, machine) if self.what == "soak" else self._sessions(rig, machine))
+            kinds = {"sessions": self._sessions, "live": self._live, "soak": self._soak}
+            return await rig.guarded(kinds[self.what](rig, machine))
 
     async def _sessions(self, rig: Rig, machine: Machine) -> int:
         await rig.warm_up()
@@ -102,6 +113,15 @@ class Bench(Command):
         run = await rig.measure(Plan(sessions, self.seconds, self.mode, self.char_ms, form))
         report.show(self._console(), run, idle)
         return run
+
+    async def _live(self, rig: Rig, machine: Machine) -> int:
+        await rig.warm_up()
+        idle = await rig.watch(self.idle_seconds)
+        self._tell(f"{self.sessions} callers for {self.seconds:g} s")
+        run = await measure_live(rig, LivePlan(self.sessions, self.seconds, self.token_ms), self.worker.pool)
+        show_live(self._console(), run, idle)
+        await asyncio.to_thread(self._write, live_document(self._plan(), machine, idle, run))
+        return 0 if run.summary.last_frame is not None and not run.summary.faults else 1
 
     async def _soak(self, rig: Rig, machine: Machine) -> int:
         soak = rig.soak(self.minutes)

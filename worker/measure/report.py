@@ -154,9 +154,9 @@ def show(console: Console, run: Run, idle: Phase) -> None:
         table.add_column(name, justify="right")
     for title, spread, digits in _rows(s):
         if spread is not None:
-            table.add_row(title, *_cells(spread, digits), str(spread.count))
+            table.add_row(title, *cells(spread, digits), str(spread.count))
     for title, phase in (("machine: wake-up late, ms", run.stalls), ("  the same before the load", idle)):
-        table.add_row(title, *_stall_cells(phase))
+        table.add_row(title, *stall_cells(phase))
     console.print(table)
     for line in remarks(run):
         console.print(line)
@@ -174,12 +174,12 @@ def _rows(s: Summary) -> Iterator[tuple[str, Spread | None, int]]:
     yield "text sent at first audio, %", s.sent_share and s.sent_share.scaled(100.0), 0
 
 
-def _cells(spread: Spread, digits: int) -> list[str]:
+def cells(spread: Spread, digits: int) -> list[str]:
     """A tilde marks what the number of values cannot carry."""
     return [f"{'~' if name in spread.thin else ''}{getattr(spread, name):.{digits}f}" for name in (*QUANTILES, "max")]
 
 
-def _stall_cells(phase: Phase) -> list[str]:
+def stall_cells(phase: Phase) -> list[str]:
     known = [f"{MS * value:.1f}" for value in (phase.p50_s, phase.p99_s, phase.max_s)]
     return [known[0], "", known[1], known[2], str(phase.wakes)]
 

@@ -57,7 +57,7 @@ class Rig:
         load = Load(self.client, plan, in_turn(self.texts, self.seed), seeds(self.seed))
         await self.control.lap()
         await asyncio.to_thread(self.meter.lap)
-        with _no_collection_of_what_is_there():
+        with no_collection_of_what_is_there():
             records = await load.run()
         stalls, costs = await self.control.lap(), await asyncio.to_thread(self.meter.lap)
         return Run(summarise(records, plan.sessions, plan.seconds, plan.format.sample_rate), stalls, costs)
@@ -73,7 +73,7 @@ class Rig:
 
 
 @contextlib.contextmanager
-def _no_collection_of_what_is_there() -> Iterator[None]:
+def no_collection_of_what_is_there() -> Iterator[None]:
     """A full collection would take the client tens of milliseconds, which would look like the worker's."""
     gc.collect()
     gc.freeze()
