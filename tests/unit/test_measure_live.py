@@ -7,7 +7,7 @@ import pytest
 from tests.unit.measure_pool import FRAME, end
 from worker.errors import WireError
 from worker.measure.live import LiveRun
-from worker.measure.live_call import noted, words_of
+from worker.measure.live_call import noted, parts_of, words_of
 from worker.measure.live_ear import Ear
 from worker.measure.live_record import BargeIn, CallRecord, Scene, summarise_live
 from worker.measure.live_report import live_dict, live_remarks
@@ -101,6 +101,11 @@ def test_words_are_together_the_text(text: str) -> None:
 
 def test_words_have_the_space_before_them() -> None:
     assert words_of("One two, three.") == ["One", " two,", " three."]
+
+
+def test_parts_are_together_the_words_and_none_is_empty() -> None:
+    assert parts_of(["a", "b", "c", "d", "e"], 4) == [["a"], ["b"], ["c"], ["d", "e"]]
+    assert parts_of(["a", "b"], 4) == [["a"], ["b"]]
 
 
 def test_a_refusal_is_no_lost_session_and_a_silence_is() -> None:

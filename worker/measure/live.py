@@ -31,6 +31,7 @@ ROTATION = (
 measurement is for, and it takes many values."""
 JOINING = 0.2
 """Share of the time for joins, after all else: everybody at once, again and again."""
+LEAST_JOINS = 4
 AFTER_REFUSAL_S = 0.25
 
 
@@ -61,10 +62,11 @@ class Live:
         began = loop.time()
         places = range(self.plan.sessions)
         await _together(self._caller(place, began + (1 - JOINING) * self.plan.seconds) for place in places)
-        while True:
+        for joins in itertools.count(1):
             await _together(self._play(Scene.JOINED) for _ in places)
-            if loop.time() >= began + self.plan.seconds:
-                return self.records
+            if joins >= LEAST_JOINS and loop.time() >= began + self.plan.seconds:
+                break
+        return self.records
 
     async def _caller(self, place: int, until: float) -> None:
         """At least one scene."""

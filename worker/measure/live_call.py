@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import re
 import secrets
@@ -133,6 +134,12 @@ def hearing(ear: Ear) -> Callable[[Message], None]:
 def words_of(text: str) -> list[str]:
     """Each with the space before it, as language models cut them; together exactly the text."""
     return re.findall(r"\s*\S+|\s+$", text)
+
+
+def parts_of(words: Sequence[str], count: int) -> list[Sequence[str]]:
+    """About equal ones, none of them empty: fewer than ``count`` of fewer words."""
+    bounds = [index * len(words) // count for index in range(count + 1)]
+    return [words[start:stop] for start, stop in itertools.pairwise(bounds) if stop > start]
 
 
 async def _read(speech: Speech, ear: Ear) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from worker.bus import Bus, Message
 from worker.errors import RequestTimeout, WireError
-from worker.measure.live_call import PATIENCE_S, TENANT, Call, Exchange, hearing, placed, words_of
+from worker.measure.live_call import PATIENCE_S, TENANT, Call, Exchange, hearing, parts_of, placed, words_of
 from worker.measure.live_laggard import Laggard
 from worker.measure.live_record import BargeIn, CallRecord, Scene
 from worker.measure.record import Outcome
@@ -18,6 +18,10 @@ from worker.wire.subjects import pool_subject
 
 BARGE_INS = 5
 """In one call."""
+STALLS = 3
+"""In one call, at most."""
+WORDS_BETWEEN = 4
+"""A voice that reads a word ahead has something to say of so many."""
 SPOKEN_S = (0.1, 1.2)
 """How long an utterance is heard before it is interrupted or hung up on."""
 THOUGHT_S = (0.2, 0.8)
@@ -35,15 +39,16 @@ async def typed(exchange: Exchange, record: CallRecord) -> None:
 async def stalled(exchange: Exchange, record: CallRecord) -> None:
     async with placed(exchange, record) as call:
         words = words_of(next(exchange.texts))
-        middle = len(words) // 2
-        await call.type_words(words[:middle])
-        await call.until(lambda: call.ear.starved)
-        await asyncio.sleep(exchange.rng.uniform(*THOUGHT_S))
-        before, given_at = len(call.ear.resumed_at), asyncio.get_running_loop().time()
-        await call.type_words(words[middle:])
+        parts = parts_of(words, max(2, min(STALLS + 1, len(words) // WORDS_BETWEEN)))
+        await call.type_words(parts[0])
+        for part in parts[1:]:
+            await _keep_waiting(call)
+            before, given_at = len(call.ear.resumed_at), asyncio.get_running_loop().time()
+            await call.type_words(part)
+            await call.until(lambda before=before: len(call.ear.resumed_at) > before)  # type: ignore[misc]
+            record.resumed_s.append(call.ear.resumed_at[before] - given_at)
         await call.speech.finish()
         await call.over()
-        record.resumed_s.extend(at - given_at for at in call.ear.resumed_at[before : before + 1])
 
 
 async def interrupted(exchange: Exchange, record: CallRecord) -> None:
@@ -112,6 +117,14 @@ async def _speak_to_the_end(call: Call) -> None:
     await call.type(next(call.exchange.texts))
     await call.speech.finish()
     await call.over()
+
+
+async def _keep_waiting(call: Call) -> None:
+    """Until the voice has nothing to say, and on for a while; words on their way as it ran dry are no stall."""
+    await call.until(lambda: call.ear.starved)
+    await asyncio.sleep(call.exchange.rng.uniform(*THOUGHT_S))
+    if not call.ear.starved:
+        await _keep_waiting(call)
 
 
 async def _cut_in(call: Call, gen: int) -> float:
