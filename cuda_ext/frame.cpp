@@ -248,8 +248,7 @@ class Part {  // some rows of a frame, on one thread
       if (sounds) sound &= finite(b_.samples.data() + size_t(heard++) * f_.samples, f_.samples);
       const int64_t step = fresh[phases::kStep], end = fresh[phases::kEndStep];
       const bool done = commit && end >= 0 && step >= end + f_.tail, flushed = done && fresh[phases::kClosed] == 0;
-      const int64_t mute = std::max(fresh[phases::kMuteUntil], -fresh[phases::kMuteUntil] - 1);
-      const bool heard_now = sounds && b_.position[r] - f_.warm_up >= mute;
+      const bool heard_now = sounds && b_.position[r] - f_.warm_up >= fresh[phases::kMuteUntil];
       const bool paused = commit && !b_.word[r] && fresh[phases::kEntriesTaken] > state(r)[phases::kEntriesTaken];
       const int64_t report[kReport] = {commit, b_.word[r], done && !flushed, flushed, !sound, heard_now, step,
                                        fresh[phases::kCur], fresh[phases::kAhead], fresh[phases::kEntriesTaken],
@@ -258,7 +257,7 @@ class Part {  // some rows of a frame, on one thread
       if (!commit) continue;
       if (flushed) {
         fresh[phases::kEndStep] = fresh[phases::kFlushAt] = -1;
-        fresh[phases::kMuteUntil] = -step;
+        fresh[phases::kMuteUntil] = step;
       }
       std::memcpy(state(r), fresh, sizeof(int64_t) * phases::kFields);
     }

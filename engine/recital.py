@@ -99,8 +99,7 @@ class Recital:
 
     def _settled(self, word: bool) -> list[int]:
         s = self._state
-        mute = max(s[Field.MUTE_UNTIL], -s[Field.MUTE_UNTIL] - 1)
-        heard = s[Field.STEP] >= self._warm_up and s[Field.STEP] - self._warm_up >= mute
+        heard = s[Field.STEP] >= self._warm_up and s[Field.STEP] - self._warm_up >= s[Field.MUTE_UNTIL]
         s[Field.STEP] += 1
         done = s[Field.END_STEP] >= 0 and s[Field.STEP] >= s[Field.END_STEP] + self._tail
         flushed = done and not s[Field.CLOSED]
@@ -112,5 +111,5 @@ class Recital:
         report[Report.ENTRIES_TAKEN], report[Report.WORDS_TAKEN] = s[Field.ENTRIES_TAKEN], s[Field.WORDS_TAKEN]
         if flushed:
             s[Field.END_STEP] = s[Field.FLUSH_AT] = -1
-            s[Field.MUTE_UNTIL] = -s[Field.STEP]
+            s[Field.MUTE_UNTIL] = s[Field.STEP]
         return report

@@ -249,7 +249,7 @@ class FusedStep:
         step, end, closed = state[:, Field.STEP], state[:, Field.END_STEP], state[:, Field.CLOSED]
         done = commit & (end >= 0) & (step >= end + self._tail)
         flushed = done & (closed == 0)
-        heard = audible & (position - self._config.warm_up_steps >= text.muted_until(state[:, Field.MUTE_UNTIL]))
+        heard = audible & (position - self._config.warm_up_steps >= state[:, Field.MUTE_UNTIL])
         columns = [commit, machine.word & commit, done & ~flushed, flushed, ~finite, heard]
         reads = (Field.CUR, Field.AHEAD, Field.ENTRIES_TAKEN, Field.WORDS_TAKEN)
         rows = [*(column.long() for column in columns), step, *(state[:, field] for field in reads)]
@@ -260,6 +260,6 @@ class FusedStep:
         state = state.clone()
         state[:, Field.END_STEP] = torch.where(flushed, -1, end)
         state[:, Field.FLUSH_AT] = torch.where(flushed, -1, state[:, Field.FLUSH_AT])
-        state[:, Field.MUTE_UNTIL] = torch.where(flushed, -step, state[:, Field.MUTE_UNTIL])
+        state[:, Field.MUTE_UNTIL] = torch.where(flushed, step, state[:, Field.MUTE_UNTIL])
         self._buffers.text.state[slots] = torch.where(commit[:, None], state, old)
         return report

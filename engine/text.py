@@ -41,9 +41,7 @@ class Field(enum.IntEnum):
     FLUSH_AT = 12  # entries given when flush was asked for; -1: none
     MAX_PADDING = 13
     STEP = 14  # steps committed
-    MUTE_UNTIL = (
-        15  # audio frames before this step's are not sent; -s: s is where a flush was done, see ``muted_until``
-    )
+    MUTE_UNTIL = 15  # audio frames before this step's are not sent (set by a flush)
 
 
 FIELDS = len(Field)
@@ -70,12 +68,6 @@ class TextBuffers:
     def widths() -> tuple[int, ...]:
         """Of a slot's row in each of the buffers."""
         return (FIELDS, TOKEN_RING, ENTRY_RING, ENTRY_RING)
-
-
-def muted_until(mute: Tensor) -> Tensor:
-    """Step whose frame is the first to be sent. After a flush it is the one before the next word: a voice sets in up to
-    a frame before its word's own. mute: the field, int64."""
-    return torch.maximum(mute, -mute - 1)
 
 
 def initial_state(config: TextMachineConfig, max_padding: int) -> list[int]:
@@ -183,7 +175,7 @@ def rest(made: TextStep, old: Tensor, tail_steps: int) -> TextStep:
     f = old.unbind(1)
     step, end, closed = f[Field.STEP], f[Field.END_STEP], f[Field.CLOSED]
     nothing = (f[Field.ENTRIES_TAKEN] == f[Field.ENTRIES_GIVEN]) & (closed == 0) & (f[Field.FLUSH_AT] < 0)
-    asleep = (step > 0) & (f[Field.MUTE_UNTIL] == -step) & nothing
+    asleep = (step > 0) & (f[Field.MUTE_UNTIL] == step) & nothing
     awake = ~(asleep | ((closed == 1) & (end >= 0) & (step >= end + tail_steps)))
     state = torch.where(awake[:, None], made.state, old)
     return TextStep(made.token, made.word & awake, made.commit & awake, state)

@@ -167,19 +167,3 @@ def test_a_break_is_told_at_the_step_that_takes_it(engine: DsmEngine) -> None:
     assert [kind for kind, _ in told] == ["word", "pause", "word", "word", "pause"]
     steps = [at for _, at in told]
     assert steps[0] < steps[1] <= steps[2] - 4
-
-
-def test_after_a_flush_the_frame_before_the_first_word_is_sent(engine: DsmEngine) -> None:
-    """A voice sets in up to a frame before its word."""
-    engine.open(0, options(engine, 5))
-    engine.push(0, words(2))
-    engine.flush(0)
-    step_done = next(frame.step for frame in run_to_end(engine, 0, most=60) if frame.flushed)
-    engine.push(0, words(2))
-    engine.finish(0)
-    frames = run_to_end(engine, 0)
-    engine.close(0)
-    word = next(frame.step - 1 for frame in frames if frame.word)
-    assert word == step_done
-    sent = next(frame for frame in frames if frame.pcm)
-    assert sent.model_start == (word - 1) * 1920 - 720
