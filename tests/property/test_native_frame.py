@@ -92,7 +92,7 @@ def load(precision: Precision, threads: int) -> DsmEngine:
 
 @pytest.mark.parametrize("precision", ["float32", "fixed16"])
 def test_the_frame_equals_its_operations(precision: Precision) -> None:
-    twin, alone, shared = (run(load(precision, threads), 1, 90) for threads in (0, 1, 3))
+    twin, alone, shared = (run(load(precision, threads), 7, 90) for threads in (0, 1, 3))
     frames = [frame for seen in twin for frame in seen.frames]
     assert sum(bool(frame.pcm) for frame in frames) > 150
     assert sum(frame.pause for frame in frames) > 5
