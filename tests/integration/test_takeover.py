@@ -152,7 +152,7 @@ async def test_a_cancel_by_the_old_number_and_text_behind_it(pair: Pair) -> None
     """The producer has not heard that the generation has another number now."""
     session = await pair.session("cancelled-after-a-move", text=TEXT, seed=9, credit_ms=1600, pace="fast")
     await reached(session, 1_400.0)
-    await asyncio.sleep(0.3)  # until the journal has it: what was sent since the last tick is not known to the next worker
+    await asyncio.sleep(0.3)  # until the journal has it: what was sent since its last tick is not known elsewhere
     ready = (await ask_again(pair.client, session, "cancelled-after-a-move")).fields
     assert (ready["gen"], ready["since_gen"]) == (1, 0)
     await session.say("cancel", gen=0, keep=True)
