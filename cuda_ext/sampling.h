@@ -1,6 +1,7 @@
 // Top-k + Gumbel sampling with counter noise: the draw of a token is a function of (seed, generation, step, codebook,
 // token) and of nothing else. Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
+#include "phases/noise.h"
 #include "vector.h"
 
 namespace antiphon {
@@ -13,21 +14,7 @@ struct Draw {
   int32_t top_k;      // 0: all
 };
 
-inline uint32_t philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t(0xD2511F53u) * c0, b = uint64_t(0xCD9E8D57u) * c2;
-    c0 = uint32_t(b >> 32) ^ c1 ^ k0;
-    c1 = uint32_t(b);
-    c2 = uint32_t(a >> 32) ^ c3 ^ k1;
-    c3 = uint32_t(a);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c0;
-}
-
-// The same for the counters c0[0..n), all else equal; n is rounded up to 8.
+// phases::philox for the counters c0[0..n), all else equal; n is rounded up to 8.
 inline void philox_many(uint64_t key, const int32_t* c0, int n, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t* out) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
   const __m512i a_by = _mm512_set1_epi64(0xD2511F53u), b_by = _mm512_set1_epi64(0xCD9E8D57u);
@@ -47,7 +34,7 @@ inline void philox_many(uint64_t key, const int32_t* c0, int n, uint32_t c1, uin
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_cvtepi64_epi32(x0));
   }
 #else
-  for (int i = 0; i < n; ++i) out[i] = philox(key, uint32_t(c0[i]), c1, c2, c3);
+  for (int i = 0; i < n; ++i) out[i] = phases::philox(key, uint32_t(c0[i]), c1, c2, c3);
 #endif
 }
 
