@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = ("backbone.cpp", "depth.cpp", "spectral.cpp", "frame.cpp")
@@ -60,25 +61,36 @@ def library(cache: Path | None = None) -> Path:
     cxx = compiler()
     if cxx is None:
         raise BuildError("no C++ compiler found: install g++ (Debian: apt-get install g++), or set CXX")
+    command = [cxx, *FLAGS, *(str(folder() / name) for name in SOURCES)]
+    return built("antiphon", _key(cxx), command, cache)
+
+
+def built(name: str, key: str, command: Sequence[str], cache: Path | None) -> Path:
+    """Path of what ``command`` makes of its sources, made if it is not there yet. key: of all that it depends on.
+
+    Raises:
+        BuildError: the compiler refused.
+    """
     cache = cache or _cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    target = cache / f"antiphon-{_key(cxx)}.so"
+    target = cache / f"{name}-{key}.so"
     if target.exists():
         return target
-    with (cache / "build.lock").open("w") as lock:
+    with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            _compile(cxx, target)
+            _compile(command, target)
     return target
 
 
-def _compile(cxx: str, target: Path) -> None:
+def _compile(command: Sequence[str], target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         out = Path(scratch) / target.name
-        command = [cxx, *FLAGS, "-o", str(out), *(str(folder() / name) for name in SOURCES)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [*command, "-o", str(out)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
         if done.returncode != 0:
-            raise BuildError(f"{cxx} failed with status {done.returncode}: {done.stderr.strip()[-2000:]}")
+            raise BuildError(f"{command[0]} failed with status {done.returncode}: {done.stderr.strip()[-2000:]}")
         out.rename(target)
 
 

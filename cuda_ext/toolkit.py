@@ -6,17 +6,15 @@ needs a device.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cuda_ext.build import BuildError, compiler, folder
+from cuda_ext.build import BuildError, built, compiler, folder
 
 DEVICE_SOURCE, TWIN_SOURCE = "cuda/kernels.cu", "cuda/twin.cpp"
 ARCHITECTURES = ("-gencode=arch=compute_90a,code=sm_90a", "-gencode=arch=compute_80,code=sm_80")
@@ -56,32 +54,7 @@ def twin_library(cache: Path | None = None) -> Path:
 
 
 def _built(name: str, command: Sequence[str], source: str, cache: Path | None) -> Path:
-    cache = cache or _cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    target = cache / f"{name}-{_key(command, source)}.so"
-    if target.exists():
-        return target
-    with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            _compile([*command, str(folder() / source)], target)
-    return target
-
-
-def _compile(command: list[str], target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        out = Path(scratch) / target.name
-        done = subprocess.run(
-            [*command, "-o", str(out)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
-        if done.returncode != 0:
-            raise BuildError(f"{command[0]} failed with status {done.returncode}: {done.stderr.strip()[-2000:]}")
-        out.rename(target)
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "antiphon" / "kernels"
+    return built(name, _key(command, source), [*command, str(folder() / source)], cache)
 
 
 def sources() -> Iterator[Path]:
