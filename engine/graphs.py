@@ -9,10 +9,8 @@ the host makes one copy to the device (slots, turn and the slots' text), one lau
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from engine.control import Control, StagedControl
 from engine.device import Body, Device, Mark, Strictness
+from engine.garbage import frozen_garbage
 from engine.kernels import Kernels
 from engine.runner import Batch, Landed, over
 from engine.slots import SlotBuffers
@@ -236,14 +235,3 @@ def scratch_state(tail_steps: int, device: torch.device) -> Tensor:
     state[Field.STEP] = tail_steps
     state[Field.FLUSH_AT] = -1
     return state.to(device)
-
-
-@contextlib.contextmanager
-def frozen_garbage() -> Iterator[None]:
-    """A collection walks all that lives, which is much after a model is loaded, and captures make garbage."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -8,12 +8,13 @@ import random
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 
+from engine.garbage import frozen_garbage
 from worker.bus import Bus
 from worker.measure.live_call import Exchange, noted
 from worker.measure.live_record import CallRecord, LiveSummary, Scene, summarise_live
 from worker.measure.live_scenes import PERFORMANCES
 from worker.measure.record import Outcome
-from worker.measure.rig import Rig, no_collection_of_what_is_there
+from worker.measure.rig import Rig
 from worker.measure.stalls import Phase
 from worker.measure.texts import in_turn, seeds
 
@@ -94,7 +95,7 @@ async def measure_live(rig: Rig, plan: LivePlan, pool: str) -> LiveRun:
         texts = in_turn(rig.texts, rig.seed)
         exchange = Exchange(rig.client, bus, options, pool, texts, seeds(rig.seed), rng, plan.token_ms / 1000)
         await rig.control.lap()
-        with no_collection_of_what_is_there():
+        with frozen_garbage():
             records = await Live(exchange, plan).run()
         stalls = await rig.control.lap()
     finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from engine.garbage import frozen_garbage
 from worker.client import Client
 from worker.measure.control import ControlProcess
 from worker.measure.load import Load, Plan
@@ -57,7 +57,7 @@ class Rig:
         load = Load(self.client, plan, in_turn(self.texts, self.seed), seeds(self.seed))
         await self.control.lap()
         await asyncio.to_thread(self.meter.lap)
-        with no_collection_of_what_is_there():
+        with frozen_garbage():  # a full collection of the client's would look like the worker's
             records = await load.run()
         stalls, costs = await self.control.lap(), await asyncio.to_thread(self.meter.lap)
         return Run(summarise(records, plan.sessions, plan.seconds, plan.format.sample_rate), stalls, costs)
@@ -70,17 +70,6 @@ class Rig:
     async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` gives. Raises StackFailed if our own worker ends meanwhile."""
         return await (work if self.own is None else self.own.while_it_runs(work))
-
-
-@contextlib.contextmanager
-def no_collection_of_what_is_there() -> Iterator[None]:
-    """A full collection would take the client tens of milliseconds, which would look like the worker's."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextlib.asynccontextmanager
