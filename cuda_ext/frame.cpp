@@ -59,7 +59,7 @@ struct Forced {  // null, or what to take where it is >= 0
 struct Bench {
   std::vector<float> x, logits, hidden, first, samples, scratch, drawn;
   std::vector<int64_t> position, place, sampled, token, next, picked, forced, codes, shifted;
-  std::vector<uint8_t> word, moved, commit;
+  std::vector<uint8_t> word, moved, sane, commit;
   std::vector<int32_t> chosen, slots;
   std::vector<Draw> draws;
   std::vector<float*> history;
@@ -72,7 +72,7 @@ struct Bench {
     grow(position, n), grow(place, n), grow(sampled, n), grow(token, n), grow(next, n * phases::kFields), grow(slots_wide, n);
     grow(picked, n * f.codebooks), grow(forced, n * f.codebooks), grow(codes, n * f.codebooks);
     grow(shifted, n * (f.max_delay + 1) * row);
-    grow(word, n), grow(moved, n), grow(commit, n), grow(chosen, n), grow(slots, n), grow(draws, n), grow(history, n);
+    grow(word, n), grow(moved, n), grow(sane, n), grow(commit, n), grow(chosen, n), grow(slots, n), grow(draws, n), grow(history, n);
     grow(scratch, size_t(std::max({antiphon_backbone_scratch(f.backbone, rows), antiphon_depth_scratch(f.depth, rows),
                                    antiphon_spectral_scratch(f.spectral, rows)})));
   }
@@ -160,8 +160,10 @@ class Part {  // some rows of a frame, on one thread
                                    int64_t(f_.text_card) + 1, f_.padding, rows_, f_.ahead, f_.token_ring, f_.entry_ring};
     for (int item = 0; item < machine.items(); ++item)
       for (int thread = 0; thread < phases::kThreads; ++thread) machine.step(0, item, thread, nullptr);
-    for (int r = 0; r < rows_; ++r)
-      b_.commit[r] = b_.moved[r] && finite(b_.x.data() + size_t(r) * f_.backbone->dim, f_.backbone->dim);
+    for (int r = 0; r < rows_; ++r) {
+      b_.sane[r] = finite(b_.x.data() + size_t(r) * f_.backbone->dim, f_.backbone->dim);
+      b_.commit[r] = b_.moved[r] && b_.sane[r];
+    }
   }
 
   // The codebooks of the rows that have left the text delay.
@@ -244,7 +246,7 @@ class Part {  // some rows of a frame, on one thread
     for (int r = 0; r < rows_; ++r) {
       int64_t* fresh = next(r);
       const bool commit = b_.commit[r], sounds = audible(r);
-      bool sound = finite(b_.x.data() + size_t(r) * f_.backbone->dim, f_.backbone->dim);
+      bool sound = b_.sane[r];
       if (sounds) sound &= finite(b_.samples.data() + size_t(heard++) * f_.samples, f_.samples);
       const int64_t step = fresh[phases::kStep], end = fresh[phases::kEndStep];
       const bool done = commit && end >= 0 && step >= end + f_.tail, flushed = done && fresh[phases::kClosed] == 0;

@@ -190,10 +190,10 @@ class Packer:
         return cls([], kind, rounded)
 
     def floats(self, values: Tensor) -> int:
-        """Address of a contiguous float32 copy."""
-        copy = values.detach().to(torch.float32).contiguous().clone()
-        self.kept.append(copy)
-        return copy.data_ptr()
+        """Address of the values as contiguous float32: a copy only where they are not that already."""
+        plain = values.detach().to(torch.float32).contiguous()
+        self.kept.append(plain)
+        return plain.data_ptr()
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> LinearStruct:
         """weight: [n, k]"""
