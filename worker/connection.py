@@ -116,6 +116,7 @@ class Connection:
         self._broken = self._lame = False
         self._second: Link | None = None  # during a move, the link that is not ``link``
         self._last_error = "no answer"
+        self._refusal = ""  # the server's own last word: the socket that it then closes knows less
         self._patience: asyncio.TimerHandle | None = None
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -130,7 +131,7 @@ class Connection:
         try:
             await asyncio.wait({dial}, timeout=timeout_s)
             if not dial.done():
-                raise await self._unavailable(self._last_error)
+                raise await self._unavailable(self._refusal or self._last_error)
             dial.result()
         except (nats_errors.Error, OSError, ValueError) as error:
             raise await self._unavailable(str(error) or type(error).__name__) from None
@@ -224,7 +225,7 @@ class Connection:
     def _regain(self) -> None:
         self._online = True
         self._wait_no_longer()
-        self._last_error = "no answer"
+        self._last_error, self._refusal = "no answer", ""
         log.info("NATS connection is back: %s", self.options.where())
         self._came()
 
@@ -240,6 +241,8 @@ class Connection:
         if said != self._last_error:  # once, not at every attempt
             log.warning("NATS: %s", said)
         self._last_error = said
+        if isinstance(error, nats_errors.AuthorizationError) or said.startswith("nats: '"):  # nats-py quotes an -ERR
+            self._refusal = said
 
     async def _supervise(self) -> None:
         """Root of the task that replaces a client which cannot go on, and leaves a server that will not."""

@@ -40,9 +40,28 @@ async def test_what_is_not_nats_is_a_typed_error() -> None:
 async def test_a_wrong_password_is_said_to_be_one(make_server: MakeServer, make_bus: MakeBus) -> None:
     server = await make_server(extra="authorization { user: me, password: right }")
     with pytest.raises(BusUnavailable, match="Authorization"):
-        await Bus.connect(BusOptions((server.url,), user="me", password="wrong"), timeout_s=0.2)
+        await Bus.connect(BusOptions((server.url,), user="me", password="wrong"), timeout_s=1.0)
     bus = await make_bus(server.url, user="me", password="right")
     assert bus.connected
+
+
+async def test_a_server_that_refuses_and_then_resets_is_quoted() -> None:
+    dialled = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dialled
+        dialled += 1
+        if dialled == 1:
+            writer.write(b'INFO {"server_id":"a","max_payload":1048576}\r\n-ERR \'Authorization Violation\'\r\n')
+            await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        options = BusOptions((f"nats://127.0.0.1:{port}",), reconnect_wait_s=0.01)
+        with pytest.raises(BusUnavailable, match="Authorization"):
+            await Bus.connect(options, timeout_s=0.5)
+    assert dialled > 1
 
 
 async def test_a_restart_of_the_server_costs_frames_and_nothing_else(
