@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -30,6 +31,9 @@ _CLASSES = _names(
     "noteref footnote-ref footnoteref fnref pagenum pageno pagenumber page-number pagebreak footnote footnotes"
 )
 _MARKER = re.compile(r"\s*[\[(]?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z])[\])]?\s*")
+
+_MARKER_NODES = 12
+"""An element with more nodes is no marker; looking into all would be quadratic in the depth."""
 
 
 @dataclass(slots=True)
@@ -118,6 +122,8 @@ def _silent(node: LexborNode, tag: str) -> bool:
 
 def _marks_a_note(node: LexborNode, tag: str) -> bool:
     """``<sup><a href="#n1">1</a></sup>``, ``<a href="#n1"><sup>1</sup></a>`` and ``<a href="#n1">[1]</a>``."""
+    if tag not in ("sup", "a") or len(list(islice(node.traverse(include_text=True), _MARKER_NODES))) == _MARKER_NODES:
+        return False
     if tag == "sup":
         return node.css_first("a[href*='#']") is not None and bool(_MARKER.fullmatch(node.text() or ""))
     if tag != "a" or "#" not in (node.attributes.get("href") or ""):
