@@ -31,6 +31,25 @@ class Stored:
     payload: bytes
 
 
+def journal_config(settings: JournalSettings) -> dict[str, Any]:
+    """Of the journal's stream, as JetStream takes it."""
+    return {
+        "name": settings.stream,
+        "subjects": [EVERYTHING],
+        "retention": "limits",
+        "discard": "old",
+        "storage": settings.storage,
+        "num_replicas": settings.replicas,
+        "max_age": round(settings.age_s * 1e9),
+        "max_bytes": settings.max_bytes,
+        "max_msgs": -1,
+        "max_consumers": -1,
+        "duplicate_window": round(min(120.0, settings.age_s) * 1e9),
+        "allow_direct": True,
+        "allow_rollup_hdrs": True,
+    }
+
+
 class JournalStream:
     """Every call raises JournalAway if JetStream does not answer in time, or says that it will not."""
 
@@ -46,30 +65,12 @@ class JournalStream:
         except _Refused as refused:
             if refused.code != STREAM_NOT_FOUND:
                 raise
-            config = (await self._call(f"STREAM.CREATE.{self._name}", self._config()))["config"]
+            config = (await self._call(f"STREAM.CREATE.{self._name}", journal_config(self._settings)))["config"]
         missing = [name for name in ("allow_direct", "allow_rollup_hdrs") if not config.get(name)]
         if missing or EVERYTHING not in config.get("subjects", []):
             lacks = ", ".join(missing) or f"the subjects {EVERYTHING}"
             raise JournalAway(f"the stream {self._name} is there, but without {lacks}")
         self._replicated = config.get("num_replicas", 1) > 1
-
-    def _config(self) -> dict[str, Any]:
-        s = self._settings
-        return {
-            "name": self._name,
-            "subjects": [EVERYTHING],
-            "retention": "limits",
-            "discard": "old",
-            "storage": s.storage,
-            "num_replicas": s.replicas,
-            "max_age": round(s.age_s * 1e9),
-            "max_bytes": s.max_bytes,
-            "max_msgs": -1,
-            "max_consumers": -1,
-            "duplicate_window": round(min(120.0, s.age_s) * 1e9),
-            "allow_direct": True,
-            "allow_rollup_hdrs": True,
-        }
 
     async def put(self, subject: str, payload: bytes, *, last: int | None = None, rollup: bool = False) -> int:
         """Returns the message's place. ``last``: place of the subject's last message, or 0 for none.

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Entry] = {
     "say": Entry("worker.cli.say", "Say", "speak a text, a file or what is typed"),
     "listen": Entry("worker.cli.listen", "Listen", "hear a session that is being spoken"),
     "voices": Entry("worker.cli.voices", "Voices", "list the voices of a pool"),
+    "provision": Entry("worker.cli.provision", "Provision", "make what batch jobs need in JetStream"),
     "check": Entry("worker.cli.check", "Check", "what works on this machine, and what to do about the rest"),
     "bench": Entry("worker.cli.bench", "Bench", "measure many concurrent sessions through NATS"),
 }

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from worker.errors import WireError, bad_request, too_large, unknown_fields, unsupported_option
 from worker.wire.events import EVENTS, Audio, ControlEvent, Event
+from worker.wire.jobs import MOST_CHAPTERS, Job, JobControl, JobEvent, JobStatus
 from worker.wire.requests import INPUTS, AudioFormat, InfoRequest, Input, Open, Text, has_surrogates
 
 EVENT_HEADER = "Tts-Event"
@@ -34,8 +35,8 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 8
 MAX_MAP_ITEMS = 1024
 REQUEST_LIST_ITEMS = 16
-"""The voices are the only list in a request; one that claims more is refused before room for it is made, at every
-depth."""
+"""The voices are the only list in a session's request; one that claims more is refused before room for it is made, at
+every depth."""
 EVENT_LIST_ITEMS = 4096
 _INT_DIGITS = 20  # of 2**64 - 1
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -110,6 +111,34 @@ def decode_info_request(headers: Mapping[str, str], body: bytes) -> InfoRequest:
     return _build(InfoRequest, _typed(_map(content, body), "info"))
 
 
+def decode_job(headers: Mapping[str, str], body: bytes) -> Job:
+    """Raises WireError. Plain text is the book, with every default."""
+    content = content_type_of(headers, body)
+    if content is ContentType.TEXT:
+        return _build(Job, {"text": _plain(body)})
+    return _build(Job, _typed(_map(content, body, MOST_CHAPTERS), "job"))
+
+
+def decode_job_control(headers: Mapping[str, str], body: bytes) -> JobControl:
+    """Raises WireError. An empty body asks for the status."""
+    if not body:
+        return JobControl(type="status")
+    content = content_type_of(headers, body)
+    if content is ContentType.TEXT:
+        raise bad_request("a job is controlled by a map or an empty body")
+    return _build(JobControl, _map(content, body))
+
+
+def decode_job_event(headers: Mapping[str, str], body: bytes) -> JobEvent:
+    """For clients. Raises WireError (bad_request)."""
+    return _build(JobEvent, _tree(content_type_of(headers, body), body, EVENT_LIST_ITEMS))
+
+
+def decode_job_status(headers: Mapping[str, str], body: bytes) -> JobStatus:
+    """For clients. Raises WireError (bad_request)."""
+    return _build(JobStatus, _tree(content_type_of(headers, body), body, EVENT_LIST_ITEMS))
+
+
 def decode_event(headers: Mapping[str, str], body: bytes) -> ControlEvent | Audio:
     """For clients. Raises WireError (bad_request) on what no worker sends."""
     if headers.get(EVENT_HEADER) == "audio":
@@ -171,8 +200,8 @@ def _utf8(body: bytes) -> str:
         raise bad_request("body is not valid UTF-8") from None
 
 
-def _map(content: ContentType, body: bytes) -> Tree:
-    tree = _tree(content, body, REQUEST_LIST_ITEMS)
+def _map(content: ContentType, body: bytes, list_items: int = REQUEST_LIST_ITEMS) -> Tree:
+    tree = _tree(content, body, list_items)
     _check_strings({name: value for name, value in tree.items() if name != "text"}, MAX_DEPTH)
     return tree
 

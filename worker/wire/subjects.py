@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from worker.errors import WireError, bad_request
 
@@ -24,6 +24,11 @@ _SESSION = re.compile(SESSION_PATTERN)
 _REPLY_TOKEN = re.compile(r"[!-)+-=?-~]+")  # printable ASCII without "*", ">" and (split off before) "."
 
 Kind = Literal["info", "open"]
+JobClass = Literal["std", "bulk"]
+JOB_CLASSES: tuple[JobClass, ...] = get_args(JobClass)
+JobKind = Literal["jobctl", "jobevt", "jobout"]
+JOBS = f"{PREFIX}.*.job.*.*"
+"""Every batch job of every tenant: what the work queue's stream takes in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,23 @@ class InputAddress:
     tenant: str
     worker: str
     session: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAddress:
+    """Where a batch job was queued. The tenant is the subject's, whatever the body claims."""
+
+    tenant: str
+    pool: str
+    job_class: JobClass
+
+
+@dataclass(frozen=True, slots=True)
+class JobAddress:
+    """Which tenant's job a control request, an event or a finished segment is of."""
+
+    tenant: str
+    job: str
 
 
 def check_token(name: str, value: str) -> str:
@@ -85,6 +107,41 @@ def out_subject(tenant: str, session: str) -> str:
     return f"{PREFIX}.{check_token('tenant', tenant)}.out.{check_session(session)}"
 
 
+def check_job(value: str) -> str:
+    """Raises WireError (bad_request) unless ``value`` may name a job."""
+    if not _SESSION.fullmatch(value):
+        raise bad_request("16 to 64 characters of A-Z a-z 0-9 _ -", field="job")
+    return value
+
+
+def check_job_class(value: str) -> JobClass:
+    """Raises WireError (bad_request)."""
+    for known in JOB_CLASSES:
+        if value == known:
+            return known
+    raise bad_request(f"one of {', '.join(JOB_CLASSES)}", field="class")
+
+
+def queue_subject(tenant: str, pool: str, job_class: str) -> str:
+    """``tts.v1.<tenant>.job.<pool>.<class>``."""
+    return f"{PREFIX}.{check_token('tenant', tenant)}.job.{check_token('pool', pool)}.{check_job_class(job_class)}"
+
+
+def queue_filter(pool: str, job_class: str) -> str:
+    """What one consumer of the work queue takes, of every tenant; filters of two consumers never overlap."""
+    return f"{PREFIX}.*.job.{check_token('pool', pool)}.{check_job_class(job_class)}"
+
+
+def job_subject(kind: JobKind, tenant: str, job: str) -> str:
+    """``tts.v1.<tenant>.jobctl|jobevt|jobout.<job>``."""
+    return f"{PREFIX}.{check_token('tenant', tenant)}.{kind}.{check_job(job)}"
+
+
+def job_wildcard(kind: JobKind, tenant: str | None = None) -> str:
+    """The same of all jobs, of one tenant or of all."""
+    return f"{PREFIX}.{'*' if tenant is None else check_token('tenant', tenant)}.{kind}.*"
+
+
 def _tokens(subject: str, kind: str, count: int) -> list[str]:
     tokens = subject.split(".")
     if len(tokens) != count or tokens[:2] != PREFIX.split(".") or tokens[3] != kind:
@@ -106,6 +163,18 @@ def parse_input_subject(subject: str) -> InputAddress:
         check_token("worker", tokens[4]),
         check_session(check_token("session", tokens[5])),
     )
+
+
+def parse_queue_subject(subject: str) -> QueueAddress:
+    """Raises WireError (bad_request)."""
+    tokens = _tokens(subject, "job", 6)
+    return QueueAddress(check_token("tenant", tokens[2]), check_token("pool", tokens[4]), check_job_class(tokens[5]))
+
+
+def parse_job_subject(kind: JobKind, subject: str) -> JobAddress:
+    """Raises WireError (bad_request)."""
+    tokens = _tokens(subject, kind, 5)
+    return JobAddress(check_token("tenant", tokens[2]), check_job(tokens[4]))
 
 
 class ReplyRules(Protocol):
