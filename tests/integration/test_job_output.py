@@ -15,7 +15,16 @@ from tests.integration.conftest import MakeBus, MakeServer
 from worker.bus import Bus, Message
 from worker.embedded import EmbeddedServer
 from worker.errors import RequestTimeout
-from worker.jobs.output import PART_BYTES, Fenced, Output, StorageFull, output_subject
+from worker.jobs.output import (
+    PART_BYTES,
+    Fenced,
+    Output,
+    OutputAway,
+    OutputDamaged,
+    Progress,
+    StorageFull,
+    output_subject,
+)
 
 
 @pytest_asyncio.fixture
@@ -90,13 +99,15 @@ async def test_of_two_that_claim_at_once_one_goes_on(home: EmbeddedServer, make_
     owners = [Output(bus, pool, subject) for bus in buses]
 
     async def work(owner: Output) -> None:
-        await owner.claim()
         for index in range(5):
             await say(owner, index, str(id(owner)))
 
-    results = await asyncio.gather(*map(work, owners), return_exceptions=True)
+    claims = await asyncio.gather(*(owner.claim() for owner in owners), return_exceptions=True)
+    assert all(isinstance(claim, Progress | Fenced) for claim in claims)
+    claimed = [owner for owner, claim in zip(owners, claims, strict=True) if isinstance(claim, Progress)]
+    results = await asyncio.gather(*map(work, claimed), return_exceptions=True)
     assert sum(result is None for result in results) == 1
-    assert sum(isinstance(result, Fenced) for result in results) == 1
+    assert all(result is None or isinstance(result, Fenced) for result in results)
     written = (await owners[0].read()).segments
     assert len(written) == 5
     assert len({key for key, _ in written.values()}) == 1
@@ -111,6 +122,31 @@ async def test_a_retry_after_a_lost_answer_is_one_record(home: EmbeddedServer, m
     await say(owner, 0)
     await say(owner, 1)
     assert (await owner.read()).place == 3
+
+
+async def test_what_was_given_up_for_lost_and_stored_does_not_swallow_the_next(
+    home: EmbeddedServer, make_bus: MakeBus, pool: str
+) -> None:
+    bus = await make_bus(home.url)
+    lossy = LosesOneAck(bus)
+    owner = Output(lossy, pool, await make_stream(bus, pool), patience_s=0.0)
+    await owner.claim()
+    lossy.lose = True
+    with pytest.raises(OutputAway):
+        await say(owner, 0, "a")
+    await owner.failure(1, "b", attempt=1, code="engine")
+    await say(owner, 1, "b")
+    progress = await owner.read()
+    assert progress.first_missing(["a", "b", "c"]) == 2
+    assert progress.attempts == {(1, "b"): 1}
+
+
+async def test_a_strangers_message_is_named_not_read(home: EmbeddedServer, make_bus: MakeBus, pool: str) -> None:
+    bus = await make_bus(home.url)
+    subject = await make_stream(bus, pool)
+    await bus.request(subject, b"hello", timeout_s=5.0)
+    with pytest.raises(OutputDamaged, match="message 1"):
+        await Output(bus, pool, subject).claim()
 
 
 async def test_a_full_stream_pauses_and_goes_on(home: EmbeddedServer, make_bus: MakeBus, pool: str) -> None:
@@ -134,7 +170,7 @@ async def test_a_finished_chapter_is_its_manifest_alone(home: EmbeddedServer, ma
     owner = Output(bus, pool, subject)
     await owner.claim()
     await say(owner, 0)
-    with pytest.raises(Fenced):
+    with pytest.raises(ValueError, match="finished"):
         await owner.purge()
     await owner.manifest(b"{}")
     await owner.purge()

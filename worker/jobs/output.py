@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from worker.bus import Message
-from worker.errors import BusError, WorkerError
+from worker.errors import BadSubject, BusError, MessageTooLarge, WorkerError
 from worker.stream import EXPECTED_HEADER, WRONG_LAST_SEQUENCE
 from worker.wire.subjects import PREFIX, check_job, check_token
 
@@ -20,7 +21,7 @@ PART_BYTES = 512 * 1024
 """Of a segment's audio in one message; servers take 1 MiB unless configured otherwise."""
 NO_MESSAGE = 10037
 FULL = frozenset({10002, 10023, 10028, 10047, 10077})
-"""Resources, storage or an account's share used up; a stream's maximum reached."""
+"""Resources, storage or an account's share used up; a stream's maximum reached (nats-server, errors.json)."""
 PAUSE_S = 0.1
 
 Kind = Literal["epoch", "segment", "failure", "manifest"]
@@ -36,6 +37,10 @@ class StorageFull(WorkerError):
 
 class Fenced(WorkerError):
     """Another owner has this chapter: abandon it, and do not acknowledge the job."""
+
+
+class OutputDamaged(WorkerError):
+    """What stands there is no record of ours."""
 
 
 class Requester(Protocol):
@@ -96,9 +101,11 @@ def output_subject(tenant: str, job: str, chapter: int) -> str:
 
 class Output:
     """Guarantees: after another owner's epoch nothing of this owner is stored. Each append is stored once, however
-    often it was sent, since its id is made of the owner and the place that it follows.
+    often it was sent, since its id is made of the owner, the place that it follows and all that it says. After
+    OutputAway the append may have been stored or not; the next one finds out.
 
-    Every call raises OutputAway; every append also StorageFull and, for good, Fenced. One call at a time.
+    Every call raises OutputAway, OutputDamaged and MessageTooLarge; every append also StorageFull and, for good,
+    Fenced. One call at a time.
     """
 
     def __init__(
@@ -159,28 +166,28 @@ class Output:
         return b"".join(one.payload for one in found if one is not None)
 
     async def purge(self) -> None:
-        """Remove all but the last record, which has to be the manifest."""
+        """Remove all but the last record. Raises ValueError if that is not the manifest."""
         last = await self._get({"last_by_subj": self._subject})
         if last is None or last.record.kind != "manifest":
-            raise Fenced("only a finished chapter is purged")
+            raise ValueError("only a finished chapter is purged")
         await self._ask(f"$JS.API.STREAM.PURGE.{self._stream}", {"filter": self._subject, "keep": 1})
 
     async def _append(self, record: Record, payload: bytes = b"") -> None:
-        own = f"{self._owner}:{self._last}"
-        headers = {
-            EXPECTED_HEADER: str(self._last),
-            ID_HEADER: own,
-            RECORD_HEADER: json.dumps(asdict(record), separators=(",", ":")),
-        }
+        said = json.dumps(asdict(record), separators=(",", ":"))
+        digest = hashlib.sha256(said.encode() + b"\n" + payload).hexdigest()
+        own = f"{self._owner}:{self._last}:{digest}"
+        headers = {EXPECTED_HEADER: str(self._last), ID_HEADER: own, RECORD_HEADER: said}
         answer = await self._patiently(self._subject, payload, headers)
         error = answer.get("error")
         if error is None:
             self._last = int(answer["seq"])
         elif error.get("err_code") == WRONG_LAST_SEQUENCE:
             last = await self._get({"last_by_subj": self._subject})
-            if last is None or last.id != own:
+            if last is None or not last.id.startswith(f"{self._owner}:"):
                 raise Fenced("another owner has written")
             self._last = last.place
+            if last.id != own:  # an earlier append of ours, given up for lost, was stored after all
+                await self._append(record, payload)
         elif error.get("err_code") in FULL:
             raise StorageFull(str(error.get("description", "full")))
         else:
@@ -192,9 +199,12 @@ class Output:
         if "message" not in answer:
             return None
         found = answer["message"]
-        lines = base64.b64decode(found.get("hdrs", "")).decode().split("\r\n")
+        lines = base64.b64decode(found.get("hdrs", "")).decode(errors="replace").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines if ": " in line)
-        record = Record(**json.loads(headers[RECORD_HEADER]))
+        try:
+            record = Record(**json.loads(headers[RECORD_HEADER]))
+        except (KeyError, TypeError, ValueError):
+            raise OutputDamaged(f"message {found['seq']} of {self._stream} is no record") from None
         return Appended(found["seq"], headers.get(ID_HEADER, ""), record, base64.b64decode(found.get("data", "")))
 
     async def _ask(self, subject: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,6 +223,8 @@ class Output:
                 if message.payload:
                     answer: dict[str, Any] = json.loads(message.payload)
                     return answer
+            except (BadSubject, MessageTooLarge):
+                raise
             except BusError as error:
                 if loop.time() > until:
                     raise OutputAway(str(error)) from None
