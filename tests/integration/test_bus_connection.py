@@ -55,10 +55,11 @@ async def test_a_server_that_refuses_and_then_resets_is_quoted() -> None:
             writer.write(b'INFO {"server_id":"a","max_payload":1048576}\r\n-ERR \'Authorization Violation\'\r\n')
             await reader.readline()
         writer.close()
+        await writer.wait_closed()
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        options = BusOptions((f"nats://127.0.0.1:{port}",), reconnect_wait_s=0.01)
+        options = BusOptions((f"nats://127.0.0.1:{port}",), reconnect_wait_s=0.2)  # none is under way at the end
         with pytest.raises(BusUnavailable, match="Authorization"):
             await Bus.connect(options, timeout_s=0.5)
     assert dialled > 1
