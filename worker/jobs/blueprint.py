@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from worker.wire.subjects import PREFIX, check_token
+from worker.wire.subjects import JOB_CLASSES, PREFIX, check_token, queue_filter
 
 JOBS_STREAM, SEGMENTS_STREAM, DEAD_STREAM = "TTS_JOBS", "TTS_OUT", "TTS_DEAD"
 JOBS_SUBJECTS, SEGMENTS_SUBJECTS, DEAD_SUBJECTS = (f"{PREFIX}.*.{kind}.>" for kind in ("job", "jobout", "jobdead"))
 RECORDS_BUCKET = "tts-jobs"
-JOB_CLASSES = ("std", "bulk")
 ACK_WAIT_S = 30
 DUPLICATE_WINDOW_S = 3600
 NANO = 1_000_000_000
@@ -165,7 +164,7 @@ def _consumers(wishes: Wishes) -> Iterator[Resource]:
                 "max_deliver": -1,  # every kill and drain uses one up; failures are counted in the job's record
                 "max_ack_pending": wishes.max_pending,
                 "backoff": [],  # it would override ack_wait with its first entry
-                "filter_subject": f"{PREFIX}.*.job.{pool}.{job_class}",
+                "filter_subject": queue_filter(pool, job_class),
             }
             yield Resource("consumer", name, config, JOBS_STREAM)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from worker.bus import Message
 from worker.errors import BadSubject, BusError, MessageTooLarge, WorkerError
 from worker.stream import EXPECTED_HEADER, WRONG_LAST_SEQUENCE
-from worker.wire.subjects import PREFIX, check_job, check_token
+from worker.wire.subjects import job_subject
 
 RECORD_HEADER, ID_HEADER = "Tts-Record", "Nats-Msg-Id"
 PART_BYTES = 512 * 1024
@@ -96,7 +96,7 @@ class Progress:
 
 def output_subject(tenant: str, job: str, chapter: int) -> str:
     """A subject a chapter, because the fence is a subject's: workers may then share a job. Raises WireError."""
-    return f"{PREFIX}.{check_token('tenant', tenant)}.jobout.{check_job(job)}.{chapter}"
+    return f"{job_subject('jobout', tenant, job)}.{chapter}"
 
 
 class Output:

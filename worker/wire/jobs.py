@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from worker.errors import ErrorCode, bad_request
 from worker.wire.events import EVENT_CONFIG, Count, Milliseconds
-from worker.wire.requests import Name, Request, SessionId, Spelling, Word, has_surrogates, join_surrogates
+from worker.wire.requests import Name, Rendering, Request, SessionId, has_surrogates, joined
 
 MOST_CHAPTERS = 4096
 JOB_ID_VERSION = 1
@@ -37,9 +37,7 @@ def _printable(value: str) -> str:
 
 
 def _book(value: str) -> str:
-    if "\x00" in value:
-        raise PydanticCustomError("text_nul", "must not hold NUL characters")
-    value = value if value.isascii() else join_surrogates(value)
+    value = joined(value)
     if has_surrogates(value):
         raise PydanticCustomError("text_surrogate", "half a surrogate pair")
     return value
@@ -67,18 +65,9 @@ class JobFormat(Request):
     sample_rate: Literal[8_000, 16_000, 22_050, 24_000, 44_100, 48_000] = 24_000
 
 
-class JobOptions(Request):
-    """None: the model's default, or not at all. Names and limits are those of ``open`` where it has them."""
+class JobOptions(Rendering):
+    """None: the model's default, or not at all."""
 
-    temperature: float | None = Field(default=None, ge=0.0, le=10.0)
-    top_k: int | None = Field(default=None, ge=0, le=65_536)
-    cfg: float | None = Field(default=None, ge=0.0, le=100.0)
-    padding_bonus: float | None = Field(default=None, ge=-100.0, le=100.0)
-    padding_between: int | None = Field(default=None, ge=0, le=1_000)
-    max_padding: int | None = Field(default=None, ge=1, le=1_000)
-    gain_db: float = Field(default=0.0, ge=-96.0, le=48.0)
-    trim_silence: bool = False
-    pronunciations: dict[Word, Spelling] = Field(default_factory=dict, max_length=512)
     gap_ms: float | None = Field(default=None, ge=0.0, le=60_000.0)
     """Silence between paragraphs' segments."""
     chapter_silence_ms: float | None = Field(default=None, ge=0.0, le=60_000.0)

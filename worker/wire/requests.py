@@ -23,21 +23,22 @@ def has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def _text(value: str) -> str:
+def joined(value: str) -> str:
+    """Surrogate pairs are one character again. For pydantic: NUL is refused."""
     if "\x00" in value:
         raise PydanticCustomError("text_nul", "must not hold NUL characters")
     return value if value.isascii() else join_surrogates(value)
 
 
 def _whole_but_for_its_end(value: str) -> str:
-    value = _text(value)
+    value = joined(value)
     if has_surrogates(value[:-1]) or "\udc00" <= value[-1:] <= "\udfff":
         raise PydanticCustomError("text_surrogate", "half a surrogate pair in the middle of the text")
     return value
 
 
 def _delta(value: str) -> str:
-    value = _text(value)
+    value = joined(value)
     if "\udc00" <= value[:1] <= "\udfff":
         _whole_but_for_its_end(value[1:])
         return value
@@ -70,16 +71,9 @@ class AudioFormat(Request):
     sample_rate: int = 24_000
 
 
-class Options(Request):
-    """What shapes a session. None: the worker's or the model's default; ``ready`` says what was chosen."""
+class Rendering(Request):
+    """How the model speaks, live or in a job. None: the model's default."""
 
-    voice: Voice | None = None
-    language: str | None = Field(default=None, max_length=64)
-    format: AudioFormat = AudioFormat()
-    pace: Literal["live", "fast"] = "live"
-    lead_ms: float = Field(default=480.0, ge=80.0, le=60_000.0)
-    credit_ms: float | None = Field(default=None, ge=0.0, le=86_400_000.0)
-    seed: int | None = Field(default=None, ge=0, lt=2**64)
     temperature: float | None = Field(default=None, ge=0.0, le=10.0)
     top_k: int | None = Field(default=None, ge=0, le=65_536)
     cfg: float | None = Field(default=None, ge=0.0, le=100.0)
@@ -89,6 +83,18 @@ class Options(Request):
     gain_db: float = Field(default=0.0, ge=-96.0, le=48.0)
     trim_silence: bool = False
     pronunciations: dict[Word, Spelling] = Field(default_factory=dict, max_length=512)
+
+
+class Options(Rendering):
+    """What shapes a session. None: the worker's or the model's default; ``ready`` says what was chosen."""
+
+    voice: Voice | None = None
+    language: str | None = Field(default=None, max_length=64)
+    format: AudioFormat = AudioFormat()
+    pace: Literal["live", "fast"] = "live"
+    lead_ms: float = Field(default=480.0, ge=80.0, le=60_000.0)
+    credit_ms: float | None = Field(default=None, ge=0.0, le=86_400_000.0)
+    seed: int | None = Field(default=None, ge=0, lt=2**64)
     marks: bool = False
     fanout: bool = False
     resume: bool = False

@@ -74,9 +74,7 @@ def check_token(name: str, value: str) -> str:
 
 def check_session(value: str) -> str:
     """Raises WireError (bad_request) unless ``value`` may name a session."""
-    if not _SESSION.fullmatch(value):
-        raise bad_request("16 to 64 characters of A-Z a-z 0-9 _ -", field="session")
-    return value
+    return _check_id("session", value)
 
 
 def pool_subject(kind: Kind, tenant: str, pool: str) -> str:
@@ -109,9 +107,7 @@ def out_subject(tenant: str, session: str) -> str:
 
 def check_job(value: str) -> str:
     """Raises WireError (bad_request) unless ``value`` may name a job."""
-    if not _SESSION.fullmatch(value):
-        raise bad_request("16 to 64 characters of A-Z a-z 0-9 _ -", field="job")
-    return value
+    return _check_id("job", value)
 
 
 def check_job_class(value: str) -> JobClass:
@@ -140,6 +136,12 @@ def job_subject(kind: JobKind, tenant: str, job: str) -> str:
 def job_wildcard(kind: JobKind, tenant: str | None = None) -> str:
     """The same of all jobs, of one tenant or of all."""
     return f"{PREFIX}.{'*' if tenant is None else check_token('tenant', tenant)}.{kind}.*"
+
+
+def _check_id(name: str, value: str) -> str:
+    if not _SESSION.fullmatch(value):
+        raise bad_request("16 to 64 characters of A-Z a-z 0-9 _ -", field=name)
+    return value
 
 
 def _tokens(subject: str, kind: str, count: int) -> list[str]:
